@@ -8,7 +8,7 @@ OLDEST := tests/expectation/test_libraries.py tests/test_columns.py tests/cli/te
 # What Python compiles is kept, whatever the shell says: a second process of a first run finds it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-full test-sealed bounds fuzz mutants wheel-test lint bench suite reproduce intervals questions growing \
+.PHONY: demo test test-full test-sealed sanitize fuzz mutants wheel-test lint bench suite reproduce intervals questions auxiliary growing \
 	docs docs-test oldest clean
 
 demo: $(DEMO)  ## train, poke holes, compare; the plot and the report land in out/
@@ -24,8 +24,8 @@ test-full: $(STAMP)  ## the tier that CI leaves out: Insurance's targets, ten tr
 test-sealed: $(STAMP)  ## all tests without HOME, in a tree that nobody may write to: kernels are compiled in memory
 	$(BIN)/python -m tools.sealed $(TESTS)
 
-bounds: $(STAMP)  ## the main paths with every index of every kernel checked, from a fresh cache; minutes
-	$(BIN)/python -m tools.bounds
+sanitize: $(STAMP)  ## kernels built with the address and undefined behaviour sanitizers, and their tests; minutes
+	$(BIN)/python -m tools.sanitize $(TESTS)
 
 fuzz: $(STAMP)  ## files changed at random, N of each format: none crashes, hangs or answers NaN
 	for format in container repacked insured density circuit \
@@ -36,11 +36,10 @@ fuzz: $(STAMP)  ## files changed at random, N of each format: none crashes, hang
 mutants: $(STAMP)  ## known faults put into the source one by one: tests notice each; FAULTS chooses by name
 	$(BIN)/python -m tools.mutants $(FAULTS)
 
-wheel: $(STAMP)  ## sdist, wheel, and a wheel with compiled kernels in it, into out/dist
+wheel: $(STAMP)  ## sdist and wheel, into out/dist
 	$(BIN)/python -m build --outdir out/dist
-	$(BIN)/python -m tools.kernels out/dist/*-none-any.whl out/dist
 
-wheel-test: $(STAMP)  ## the wheel with kernels, installed without extras: it works, and compiles nothing
+wheel-test: $(STAMP)  ## the wheel, made from the sdist and installed without extras: it works
 	$(BIN)/python -m tools.wheel
 
 lint: $(STAMP)
@@ -67,6 +66,9 @@ intervals: $(STAMP)  ## coverage and width of intervals for y, a page in docs/; 
 
 questions: $(STAMP)  ## explanations and what to find out next, against what others published; a page in docs/, needs KNOTHOLE_DATA
 	$(BIN)/python -m benchmarks.questions -o docs
+
+auxiliary: $(STAMP)  ## what columns that the model never saw are worth, a page in docs/; it goes on where it stopped
+	nice -n 19 $(BIN)/python -m benchmarks.auxiliary -o docs
 
 growing: $(STAMP)  ## trees grown under the expected loss, a page in docs/; it goes on where it stopped
 	$(BIN)/python -m benchmarks.growing -o docs --workers 2

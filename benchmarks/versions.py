@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-_LIBRARIES = ("knothole", "numpy", "scipy", "scikit-learn", "pandas", "numba")
+_LIBRARIES = ("knothole", "numpy", "scipy", "scikit-learn", "pandas")
 _MODELS = ("xgboost", "xgboost-cpu", "lightgbm", "miceforest", "MissForest", "ydf")
 
 

@@ -3,7 +3,7 @@ Intervals
 =========
 
 How far may the truth be from the prediction? That depends on the holes *and* on how good the model
-is, which only rows tell that it was not trained on. `calibrate` takes them, and
+is, which only rows tell that it was not trained on. `conformalize` takes them, and
 `predict_interval` gives intervals that hold the true value as often as you ask for: for every
 pattern of holes, not only on average.
 """
@@ -30,7 +30,7 @@ train, held_out, test = np.split(np.arange(4000), [1500, 2500])
 model = HistGradientBoostingRegressor(max_iter=60, random_state=0)
 model.fit(table.iloc[train], wear.iloc[train])
 robust = kh.wrap(model, table.iloc[train], density=kh.GaussianMixture(random_state=0))
-calibrated = robust.calibrate(table.iloc[held_out], wear.iloc[held_out])
+conformalized = robust.conformalize(table.iloc[held_out], wear.iloc[held_out])
 
 # %%
 # The calibration rows have no holes. For a row that has some, theirs are hidden as well, so that
@@ -47,7 +47,7 @@ truth = wear.iloc[test]
 found = []
 for name, columns in patterns.items():
     rows = kh.missingness.outage(table.iloc[test], columns)
-    ends = calibrated.predict_interval(rows, coverage=0.9)
+    ends = conformalized.predict_interval(rows, confidence_level=0.9)
     low, high = np.asarray(robust.predict(rows, quantiles=(0.05, 0.95))).T
     found.append(
         {

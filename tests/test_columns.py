@@ -1,7 +1,10 @@
 """Tables in, a matrix and typed columns out; variables and evidence."""
 
 import datetime
+import decimal
+import fractions
 import itertools
+import sys
 import time
 
 import numpy as np
@@ -11,8 +14,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from sklearn.preprocessing import OneHotEncoder
 
+from knothole.bits import word_offsets
 from knothole.cli.files import match
 from knothole.columns.columns import (
     BASELINE,
@@ -23,7 +28,7 @@ from knothole.columns.columns import (
     Kind,
     Variable,
 )
-from knothole.compiled.bits import word_offsets
+from knothole.columns.read import missing_objects
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
 from knothole.out_of_core.files import open_table
 
@@ -742,3 +747,22 @@ def test_files_with_many_columns_open_in_linear_time(tmp_path):
     with pytest.raises(ColumnMismatch):
         match(Columns((Column("a"),)), open_table(path))
     assert time.process_time() - began < 15  # 2; with the square, a minute
+
+
+def test_missing_objects_without_pandas_are_those_that_pandas_finds(monkeypatch):
+    values = [
+        None, float("nan"), np.float32("nan"), np.float64("nan"), decimal.Decimal("nan"),
+        np.datetime64("NaT"), np.timedelta64("NaT"), complex("nan"), np.complex128("nan"),
+        0, 1.5, True, "", "nan", "None", b"", decimal.Decimal(1), fractions.Fraction(1, 2),
+        np.int64(3), np.inf, (1, 2), object(),
+    ]  # fmt: skip
+    objects = np.empty(len(values), dtype=object)
+    objects[:] = values
+    expected = pd.isna(objects)
+    assert_array_equal(missing_objects(objects), expected)
+    monkeypatch.delitem(sys.modules, "pandas")
+    assert_array_equal(missing_objects(objects), expected)
+    assert missing_objects(objects[:0]).shape == (0,)
+    signalling = np.array([decimal.Decimal("sNaN")], dtype=object)
+    with pytest.raises(decimal.InvalidOperation):
+        missing_objects(signalling)

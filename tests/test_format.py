@@ -140,9 +140,9 @@ def test_model_files(table, tmp_path):
     trees = {name for name in found if name.startswith("trees.")}
     assert trees == set(documented("Arrays of the trees"))
     assert all(name.startswith("density.") for name in found - trees)
-    robust.calibrate(X, X.sum(axis=1)).save(tmp_path / "calibrated.knothole")
-    _, more = opened(tmp_path / "calibrated.knothole")
-    assert more - found == set(documented("Arrays of a calibration"))
+    robust.conformalize(X, X.sum(axis=1)).save(tmp_path / "conformalized.knothole")
+    _, more = opened(tmp_path / "conformalized.knothole")
+    assert more - found == set(documented("Arrays of conformal prediction"))
     twice = X.assign(length=X["size"])  # independence is far from true
     model = DecisionTreeRegressor(max_depth=3).fit(twice, twice.sum(axis=1))
     corrected = kh.wrap(model, twice, twice.sum(axis=1), density=kh.Factorized(), correct=True)

@@ -330,13 +330,6 @@ CHILDREN = {
         "except Exception as error:\n"
         "    print(error)\n"
     ),
-    "ahead": (
-        "import time\n"
-        "from knothole.compiled import ahead\n"
-        "ahead.is_kept, ahead.thread_count = lambda kernel: False, lambda: 2\n"
-        "ahead.compile_ahead(None, 'use', 'Mixture')\n"
-        "time.sleep(2)\n"
-    ),
 }
 
 
@@ -346,7 +339,7 @@ def test_nothing_of_the_current_directory_is_run(tmp_path, which):
     X = np.random.default_rng(0).normal(size=(50, 2))
     booster = lightgbm.LGBMRegressor(n_estimators=2, verbose=-1, n_jobs=1).fit(X, X[:, 0]).booster_
     booster.save_model(tmp_path / "model.txt")
-    for name in ("numpy", "lightgbm", "numba", "knothole"):
+    for name in ("numpy", "lightgbm", "knothole"):
         code = f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})\nraise SystemExit"
         (tmp_path / f"{name}.py").write_text(code)
     done = subprocess.run(

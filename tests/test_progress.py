@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 import knothole as kh
 from knothole import progress
@@ -143,3 +144,35 @@ def test_a_notebook_is_known_by_its_shell(monkeypatch):
 def test_verbose_is_one_of_three():
     with pytest.raises(InvalidInput, match="verbose must be 'auto', True or False; got 'loud'"):
         kh.wrap(None, None, verbose="loud")
+
+
+def test_wrap_names_its_stages_and_says_how_much_is_done(monkeypatch, capsys):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 3)) + rng.normal(size=(150, 1))
+    X[:40, 0] = np.nan
+    model = HistGradientBoostingRegressor(max_iter=5).fit(X, X[:, 1])
+    candidates = [kh.Factorized(), kh.Mixture(2, random_state=0)]
+    kh.wrap(model, X, X[:, 1], candidates, verbose=True)
+    lines = capsys.readouterr().err.splitlines()
+    stages = [
+        "choose the size of a density: Factorized", "choose the size of a density: Mixture",
+        "compare densities: Factorized", "Factorized: score ", "compare densities: Mixture",
+        "Mixture: score ", "fit Mixture to all rows",
+        "predict rows by clones of the model that have not seen them",
+        "choose what missing values mean", "learn a correction", "done",
+    ]  # fmt: skip
+    assert len(lines) == len(stages)
+    for line, stage in zip(lines, stages, strict=True):
+        assert re.match(rf"\[wrap\] +\d+ % {re.escape(stage)}", line), line
+    done = [int(line.split()[1]) for line in lines]
+    assert done == sorted(done) and done[0] == 0 and done[-1] == 100
+    for density in (kh.Factorized(), candidates[1].fit(X), kh.wrap(model, X, X[:, 1]).density_):
+        kh.wrap(model, X, X[:, 1], density, verbose=True)
+        assert capsys.readouterr().err.splitlines()[-1] == "[wrap] 100 % done"
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(progress, "MOMENT", 0.0)
+    kh.wrap(model, X, X[:, 1], candidates)
+    shown = stream.getvalue()
+    assert "wrapping: fit Mixture to all rows" in shown and "100%" in shown and " left" in shown

@@ -314,7 +314,7 @@ def test_a_density_of_ones_own_cannot_be_saved(tmp_path):
 
 if __name__ == "__main__":  # makes the golden file of the present format
     frame, y = table()
-    made = golden_model().calibrate(frame, y)
+    made = golden_model().conformalize(frame, y)
     rows = with_holes(frame)
     prediction, std = made.predict(rows, return_std=True)
     interval = made.predict_interval(rows, 0.8).to_numpy()

@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
@@ -22,13 +23,14 @@ from sklearn.inspection import PartialDependenceDisplay, partial_dependence, per
 from sklearn.metrics import get_scorer, roc_auc_score
 from sklearn.model_selection import (
     FixedThresholdClassifier,
+    GridSearchCV,
     TunedThresholdClassifierCV,
     cross_val_predict,
     cross_val_score,
     cross_validate,
 )
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -264,8 +266,8 @@ def test_meta_estimators_offer_what_a_wrapped_model_offers(tmp_path):
     assert_array_equal(found, robust.predict(gone, absent="hole"))
     assert_array_equal(expected.explain(HOLES[:3]).values, robust.explain(HOLES[:3]).values)
     assert_array_equal(expected.acquire(HOLES[:3]).gain, robust.acquire(HOLES[:3]).gain)
-    calibrated = expected.calibrate(WHOLE[160:], Y[160:])
-    assert calibrated.predict_interval(HOLES, 0.8).columns.tolist() == ["low", "high"]
+    conformalized = expected.conformalize(WHOLE[160:], Y[160:])
+    assert conformalized.predict_interval(HOLES, 0.8).columns.tolist() == ["low", "high"]
     assert not hasattr(expected, "predict_proba") and not hasattr(expected, "nothing")
     assert expected.density_ is robust.density_
     expected.save(tmp_path / "model.knothole")
@@ -291,3 +293,33 @@ def test_a_level_that_is_in_no_other_fold():
     assert_array_equal(
         refusing.predict(table, unseen="hole"), expected.fit(table[1:], y[1:]).predict(table)
     )
+
+
+def test_densities_are_estimators_without_inheriting_from_scikit_learn():
+    density = kh.Mixture(components=4, max_iter=300, random_state=0)
+    copy = clone(density)
+    assert copy is not density and copy.get_params() == density.get_params()
+    assert repr(copy) == "Mixture(components=4, max_iter=300, random_state=0)"
+    assert copy.set_params(components=2) is copy and copy.components == 2
+    with pytest.raises(InvalidInput, match="no parameter 'component'"):
+        copy.set_params(component=1)
+    tags = get_tags(density)
+    assert tags.estimator_type == "density_estimator" and tags.input_tags.allow_nan
+    assert "Mixture" in density._repr_html_()
+    search = GridSearchCV(kh.Mixture(random_state=0), {"components": [1, 2]}).fit(HOLES)
+    assert search.best_params_["components"] in (1, 2)
+    assert "Mixture" in search._repr_html_() and "Mixture" in repr(search)
+    fitted = search.best_estimator_
+    again = pickle.loads(pickle.dumps(fitted))
+    assert_array_equal(again.score_samples(HOLES), fitted.score_samples(HOLES))
+
+
+def test_weights_are_routed_to_densities():
+    weight = np.r_[np.ones(120), np.zeros(120)]
+    with config_context(enable_metadata_routing=True):
+        density = kh.Factorized().set_fit_request(sample_weight=True)
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        routed = make_pipeline(scaler, density).fit(WHOLE, sample_weight=weight)
+    scaled = StandardScaler().fit_transform(WHOLE)
+    alone = kh.Factorized().fit(scaled, sample_weight=weight)
+    assert_array_equal(routed.score_samples(WHOLE), alone.score_samples(scaled))

@@ -18,11 +18,11 @@ from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
 from knothole.columns.columns import Column, Columns
-from knothole.compiled.threads import thread_count
 from knothole.errors import DamagedFile, InvalidInput, KnotholeError
 from knothole.out_of_core.files import open_table
 from knothole.report.displays import OutageDisplay
 from knothole.report.evaluation import Outage
+from knothole.threads import thread_count
 
 LARGE = [2**53, 2**53 + 1, 2**53 + 2, 2**53]
 

@@ -23,7 +23,7 @@ def main() -> None:
     train, rest, y, y_rest = train_test_split(table, target, test_size=0.4, random_state=0)
     model = HistGradientBoostingRegressor(max_iter=100, max_depth=3, random_state=0).fit(train, y)
     robust = kh.wrap(model, train, density=kh.Mixture(8, random_state=0))
-    robust = robust.calibrate(rest, y_rest)
+    robust = robust.conformalize(rest, y_rest)
     with robust.whatif(cost={"s5": 3.0}) as serving, sync_playwright() as driver:
         browser = driver.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]

@@ -6,47 +6,17 @@ It goes on where it stopped.
 from __future__ import annotations
 
 import argparse
-import warnings
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
 from benchmarks.intervals import page
-from benchmarks.intervals.run import run
+from benchmarks.intervals.job import Job
 from benchmarks.intervals.tables import HOLES, TABLES
 from benchmarks.workers import spawned
-from knothole.files import whole_file
 
 #: Splits of a small table for each of the others': its test rows are few.
 SPLITS = {"concrete": 4}
-
-
-class Job(NamedTuple):
-    """One run, and where its result is kept."""
-
-    table: str
-    holes: str
-    seed: int
-    model: str
-    folder: Path
-
-    @property
-    def path(self) -> Path:
-        """Where the result is."""
-        return self.folder / f"{self.table}_{self.holes}_{self.model}_{self.seed}.csv"
-
-    def done(self) -> Path:
-        """Run, unless that has been done."""
-        if not self.path.exists():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # imputers say that they stopped early
-                found = run(self.table, self.holes, self.seed, self.model)
-            with whole_file(self.path) as place:
-                found.to_csv(place, index=False)
-            seconds = found.groupby("method")["seconds"].first().sum()
-            print(*self[:4], f"{seconds:.0f} s", flush=True)
-        return self.path
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from benchmarks.intervals.peers import NESTED
-from benchmarks.intervals.run import COVERAGE, OWN
+from benchmarks.intervals.run import LEVEL, OWN
 from benchmarks.intervals.tables import SIZES
 from knothole.arrays import Floats
 
@@ -25,10 +25,11 @@ Written by `python -m benchmarks.intervals` (`make intervals`) from {runs:,} run
 in [intervals.csv](results/intervals.csv) and
 [intervals_patterns.csv](results/intervals_patterns.csv).
 
-`robust.calibrate(X, y).predict_interval(X, coverage=0.9)`: how often it covers y, for each pattern
-of holes, and how wide it is. Next to it stand both variants of CP-MDA (Zaffran et al. 2023, own
-small implementation) and one calibration for all patterns, each on the same *expected* predictions
-as knothole, and, as in their paper, on the model with *imputed* holes (iterative ridge regression).
+`robust.conformalize(X, y).predict_interval(X, confidence_level=0.9)`: how often it covers y, for
+each pattern of holes, and how wide it is. Next to it stand both variants of CP-MDA (Zaffran et al.
+2023, own small implementation) and one calibration for all patterns, each on the same *expected*
+predictions as knothole, and, as in their paper, on the model with *imputed* holes (iterative ridge
+regression).
 All share one XGBoost model (150 trees of depth 5) and the rows of a split:
 {sizes} for training, calibration and test (concrete: 515, 257 and 257).
 The density is GaussianMixture(8), learned from the training rows. Splits:
@@ -51,9 +52,8 @@ others, and nothing was changed after they had been looked at.
   explains (at 1 %).
 
 Under MCAR and outages the promise is exact for every pattern. Under MAR it is for patterns that
-have 200 calibration rows of their own; rarer ones rest on rows that were hidden afterwards, which
-are not quite alike, and more of these are below 88 % than chance explains. That is so for CP-MDA
-too.
+have 200 calibration rows of their own; rarer ones rest on rows that were hidden afterwards,
+weighted by how probable the pattern is for them.
 
 {verdict}
 
@@ -96,7 +96,7 @@ def of_patterns(runs: pd.DataFrame) -> pd.DataFrame:
     off = (runs["covered"] - share * runs["rows"]) ** 2
     found = runs.assign(off=off).groupby(by, sort=False)[["rows", "covered", "off"]].sum()
     # One split has no spread, and few splits of few rows may happen to have none.
-    least = COVERAGE * (1 - COVERAGE) * found["rows"]
+    least = LEVEL * (1 - LEVEL) * found["rows"]
     found["error"] = np.sqrt(np.maximum(found["off"], least)) / found["rows"]
     found["coverage"] = found["covered"] / found["rows"]
     frequent = found[found["rows"] >= FREQUENT].drop(columns="off").reset_index()
@@ -137,7 +137,7 @@ def summarised(splits: pd.DataFrame, patterns: pd.DataFrame) -> pd.DataFrame:
 
 def by_chance(errors: Floats, below: int) -> tuple[float, float]:
     """Patterns below the least coverage by their errors alone: expected, and P(as many or more)."""
-    place = (LEAST - COVERAGE) / errors
+    place = (LEAST - LEVEL) / errors
     draws = np.random.default_rng(0).random((4000, len(errors))) < norm.cdf(place)
     return float(norm.cdf(place).sum()), float((draws.sum(axis=1) >= below).mean())
 

@@ -17,7 +17,7 @@ from knothole.arrays import Floats
 from knothole.errors import FewCalibrationRows
 from knothole.missingness import apply_mask
 
-COVERAGE = 0.9
+LEVEL = 0.9
 OWN = "knothole"
 
 
@@ -47,7 +47,7 @@ def run(name: str, holes: str, seed: int, kind: str = "mean", rivals: bool = Tru
             "imputed": peers.imputing(train.to_numpy(float), model),
         }
         methods |= {
-            f"{label}, {predictor}": partial(way, ends, rows, COVERAGE)
+            f"{label}, {predictor}": partial(way, ends, rows, LEVEL)
             for predictor, ends in predictors.items()
             for label, way in peers.CALIBRATIONS.items()
         }
@@ -62,7 +62,7 @@ def run(name: str, holes: str, seed: int, kind: str = "mean", rivals: bool = Tru
 def _own(robust: kh.Robust, X: pd.DataFrame, y: Floats, asked: pd.DataFrame) -> Floats:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewCalibrationRows)
-        ends = robust.calibrate(X, y).predict_interval(asked, COVERAGE)
+        ends = robust.conformalize(X, y).predict_interval(asked, LEVEL)
     return np.asarray(ends, dtype=np.float64)
 
 

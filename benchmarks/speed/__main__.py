@@ -14,7 +14,7 @@ from benchmarks.speed.setting import Ratio
 SECTIONS = ("trees", "densities", "wrap", "cold", "reach", "learning", "scale", "parts", "serve")
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 RESULTS = PAGE.with_suffix(".json")
-LIBRARIES = ("numpy", "numba", "scikit-learn", "xgboost-cpu", "lightgbm", "catboost")
+LIBRARIES = ("numpy", "scikit-learn", "xgboost-cpu", "lightgbm", "catboost")
 
 
 @click.command()

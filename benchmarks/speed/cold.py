@@ -1,63 +1,97 @@
-"""The first calls on a new machine: kernels are compiled, on two cores, into an empty folder."""
+"""The first calls of a fresh process: wrap, load and a first answer, a command that fails."""
 
 import os
-import shutil
+import resource
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
+import time
 
-from tools.kernels import compile_into
+from benchmarks.speed.setting import Ratio
 
-import knothole
-from benchmarks.speed.setting import Ratio, wall
-
-PACKAGE = Path(knothole.__file__).parent
-
-SETTING = """
+ROWS = """
+import numpy as np
+rng = np.random.default_rng(0)
+X = rng.normal(size=(1000, 8)) + rng.normal(size=(1000, 1))
+asked = np.where(rng.random((100, 8)) < 0.3, np.nan, X[:100])
+"""
+TRAINING = (
+    ROWS
+    + """
+import sys
+import xgboost
+y = X.sum(axis=1) + X[:, 0] * X[:, 1]
+model = xgboost.XGBRegressor(n_estimators=150, max_depth=5, n_jobs=1).fit(X, y)
+"""
+)
+WRAPPING = (
+    TRAINING
+    + """
+import knothole as kh
+robust = kh.wrap(model, X, y)
+robust.predict(asked)
+robust.save(sys.argv[1])
+"""
+)
+#: The same again in the same process: what is left over is what only a first call takes.
+AGAIN = (
+    WRAPPING
+    + """
+robust = kh.wrap(model, X, y)
+robust.predict(asked)
+"""
+)
+LOADING = """
 import sys
 import numpy as np
 import knothole as kh
-from benchmarks.speed.setting import with_holes
-from benchmarks.speed.wrap import continuous, fitted
-model, X, y = fitted(continuous(1000, 8))
-file, holes = sys.argv[1], with_holes(X[:100], 0.3)
+kh.load(sys.argv[1]).predict(np.array([[0.1, np.nan, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]]))
 """
-WRAPPING = SETTING + "robust = kh.wrap(model, X, y); robust.predict(holes); robust.save(file)"
-ASKING = SETTING + "kh.load(file).predict(holes)"
+REPEATS = 5
 
 
 def run():
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "model.knothole")
-        # What the process does before, compiled or not.
-        before = wall(lambda: process(SETTING, file, folder, PACKAGE.parent), 1)
-        wheel = Path(folder, "wheel")
-        shutil.copytree(PACKAGE, wheel / "knothole", ignore=shutil.ignore_patterns("__pycache__"))
-        compile_into(wheel / "knothole" / "compiled" / "kernels")
-        for place, origin in ((wheel, "the wheel's kernels"), (PACKAGE.parent, "nothing compiled")):
-            for what, script, seconds in (
-                ("wrap of 1,000 x 8 and a predict", WRAPPING, 15.0),
-                ("the first predict of a loaded model", ASKING, 4.0),
-            ):
-                with tempfile.TemporaryDirectory() as kernels:
-                    taken = wall(
-                        lambda s=script, k=kernels, p=place: process(s, file, k, p), 1, warm=False
-                    )
-                yield Ratio(
-                    "cold", f"{what}, {origin}, two cores", taken - before, seconds,
-                    f"{seconds:g} seconds", 1.0,
-                )  # fmt: skip
+        training, _ = process("-c", TRAINING, file)
+        first, _ = process("-c", WRAPPING, file)
+        twice, _ = process("-c", AGAIN, file)
+        yield Ratio(
+            "cold", "wrap of 1,000 x 8 and a predict, beyond the same once more",
+            max(2 * first - training - twice, 0.0), 1.5, "1.5 seconds", 1.0,
+        )  # fmt: skip
+        numpy_alone, _ = process("-c", "import numpy", file)
+        loading, memory = process("-c", LOADING, file)
+        yield Ratio(
+            "cold", "kh.load and a first answer for one row, beyond importing numpy",
+            loading - numpy_alone, 0.3, "0.3 seconds", 1.0,
+        )  # fmt: skip
+        yield Ratio(
+            "cold", "the same: resident memory of the process", memory / 1e6, 100.0, "100 MB", 1.0
+        )
+        failing = min(command_cpu("predict", "missing.knothole", "missing.csv") for _ in range(3))
+        yield Ratio(
+            "cold", "knothole predict on a missing file, CPU", failing, 0.5, "0.5 seconds", 1.0
+        )
 
 
-def process(script, file, kernels, package):
-    """Run a script in a process that finds kernels in this folder only, and those of a wheel.
+def process(*arguments):
+    """Wall seconds and resident bytes of a Python process: the least of some."""
+    seconds, memory = [], []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        child = subprocess.Popen([sys.executable, *arguments])
+        _, status, usage = os.wait4(child.pid, 0)
+        assert status == 0, arguments
+        seconds.append(time.perf_counter() - start)
+        memory.append(1024 * usage.ru_maxrss)
+    return min(seconds), min(memory)
 
-    Python's own bytecode is kept, as an installation leaves it; only kernels are not there.
-    """
-    environment = {
-        **os.environ, "NUMBA_CACHE_DIR": str(kernels), "KNOTHOLE_THREADS": "2",
-        "PYTHONDONTWRITEBYTECODE": "",
-        "PYTHONPATH": f"{package}{os.pathsep}{PACKAGE.parent.parent}",
-    }  # fmt: skip
-    subprocess.run([sys.executable, "-c", script, file], env=environment, check=True)
+
+def command_cpu(*arguments):
+    """Seconds of CPU of a command that fails."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-m", "knothole", *arguments], capture_output=True)
+    assert done.returncode != 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

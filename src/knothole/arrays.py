@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from operator import add
@@ -15,6 +16,23 @@ Mask = NDArray[np.bool_]
 Integers = NDArray[np.int32]
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
+
+# Bytes that are loaded together.
+_CACHE_LINE = 64
+
+
+def aligned(*shape: int) -> Floats:
+    """Zeros that begin where a cache line does: vectors that cross lines take longer to load.
+
+    Examples
+    --------
+    >>> aligned(3, 4).ctypes.data % 64
+    0
+    """
+    size = math.prod(shape)
+    room = np.zeros(size + _CACHE_LINE // 8)
+    first = -(room.ctypes.data // 8) % (_CACHE_LINE // 8)
+    return room[first : first + size].reshape(shape)
 
 
 def joined(one: Any, other: Any, join: Callable[[Any, Any], Any] = add) -> Any:
@@ -32,3 +50,23 @@ def joined(one: Any, other: Any, join: Callable[[Any, Any], Any] = add) -> Any:
         parts = [joined(own, new, join) for own, new in zip(one, other, strict=True)]
         return type(one)(*parts) if hasattr(one, "_fields") else tuple(parts)
     return join(one, other)
+
+
+# Numbers that the core's loops over components and states take at once, and that memory loads.
+_AT_ONCE, _CACHE_LINE = 4, 8
+
+
+def padded(array: Floats, axes: int = 1) -> Floats:
+    """An array with zeros added at the end of its last axes, up to a multiple of four."""
+    first = array.ndim - axes
+    out = room(*array.shape[:first], *(size + -size % _AT_ONCE for size in array.shape[first:]))
+    out[tuple(map(slice, array.shape))] = array
+    return out
+
+
+def room(*shape: int) -> Floats:
+    """Zeros that begin where a cache line does: what crosses lines takes longer."""
+    size = math.prod(shape)
+    whole = np.zeros(size + _CACHE_LINE)
+    first = -(whole.ctypes.data // whole.itemsize) % _CACHE_LINE
+    return whole[first : first + size].reshape(shape)

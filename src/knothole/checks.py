@@ -21,7 +21,7 @@ from knothole.errors import DamagedFile, InvalidInput
 
 # What probabilities may differ by from 1 in all: numpy draws from none that differ by more.
 ROUNDING = 1e-8
-# Each kind of array has one dtype, so that kernels are never compiled for another.
+# Each kind of array has one dtype: the core takes no other.
 DTYPES = {"f": np.float64, "i": np.int64, "b": np.bool_}
 
 

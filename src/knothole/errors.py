@@ -57,6 +57,10 @@ class ImpossibleRow(UserWarning):
     """A row's observed values have no probability under the density; a fallback answered."""
 
 
+class SuspectColumn(UserWarning):
+    """An auxiliary column looks like the target, like a copy of it, or like an identifier."""
+
+
 class UnknownRate(UserWarning):
     """Rows do not tell how often some columns are lost."""
 

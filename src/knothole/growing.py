@@ -10,10 +10,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
@@ -42,6 +41,9 @@ from knothole.robust import Robust
 from knothole.scoring import prediction_loss
 from knothole.trees.libraries import unfitted, weight_name
 from knothole.wrapping import wrap
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What learn="auto" tries beside 0.
 REDRAW = 0.3
@@ -193,9 +195,7 @@ class Ground:
             self.parts, lesson.table, matrix, self.holes, self.known.target, way.redraw
         )
         seed = int(check_random_state(how.random_state).randint(2**31 - 1))
-        growing = Growing(
-            completions, lesson.y, lesson.weight, how.draws, seed, how.memory, self.others
-        )
+        growing = Growing(completions, lesson.y, lesson.weight, how.draws, seed, self.others)
         return growing.fit(how.estimator, **lesson.fit_params)
 
     def robust(self, way: Way, model: Any) -> Robust:
@@ -306,6 +306,8 @@ def compare(ground: Ground, first: Robust, ways: list[Way]) -> pd.DataFrame | No
 
     A part that lacks a column or a class in the rows to learn from is left out.
     """
+    import pandas as pd
+
     matrix, columns, y = ground.training.matrix, ground.base.columns_, ground.lesson.y
     loss, how = prediction_loss(first.ensemble_, matrix, columns, y), ground.lesson.how
     losses: list[list[Floats]] = [[] for _ in ways]

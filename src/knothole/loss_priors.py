@@ -6,15 +6,18 @@ Nothing is hidden, or values here and there, or single columns: what a correctio
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from knothole.arrays import Floats, Mask
 from knothole.densities.held_out import TOO_FEW_TO_HOLD_OUT
 from knothole.inspection.correction import HeldOutPredictions, masks
 from knothole.missingness.inference import INFER, PRIORS, Reading
 from knothole.scoring import PredictionLoss
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Held-out rows that are asked, at most, with nothing hidden and with each kind of pattern.
 ROWS = 150
@@ -33,6 +36,8 @@ def choose_prior(
 
     The default where no row is held out whose y is known.
     """
+    import pandas as pd
+
     if not loss.of_y or not held_out or any(np.isnan(one.y).any() for one in held_out):
         return INFER, None
     rng = np.random.default_rng(seed)

@@ -31,11 +31,12 @@ from sklearn.utils.validation import (
 from knothole.columns.columns import Blocks, Columns, Kind, one_hot_groups
 from knothole.columns.read import Unseen, as_table
 from knothole.densities.base import Density
+from knothole.densities.cache import cached_densities
 from knothole.errors import InvalidInput
 from knothole.growing import Lesson, learn, ways_of
 from knothole.inspection.acquisition import Acquisition
 from knothole.inspection.shapley import Explanation, Groups
-from knothole.leaves.induction import DRAWS, MEMORY
+from knothole.leaves.induction import DRAWS
 from knothole.leaves.options import TuningOptions
 from knothole.missingness.inference import NanPolicy
 from knothole.progress import Verbose
@@ -70,19 +71,22 @@ SHARED = """Parameters
         trees with tuned leaves: by more than its standard error). Without missing values all are
         the same.
     draws : int
-        Completions of each incomplete row, for "expected".
+        Completions of each incomplete row, for "expected"; fewer where they would take up more
+        than 2 GiB. Forests and bags of scikit-learn hold one completion of the table at a time,
+        whatever the draws: each of their trees has one of its own.
     redraw : float or "auto"
         Part of what is observed in incomplete rows that is drawn anew as well. The rows
         are still draws from p, but tell less of the noise in y: good where that is large and p
         is near the truth. "auto": 0, and for ``learn="auto"`` also 0.3, if that is better.
-    memory : int
-        Bytes that they may take up; fewer are drawn where they would be more. Forests and bags
-        of scikit-learn hold one completion of the table at a time, whatever the draws: each of
-        their trees has one of its own.
     correct : {"auto", True, False}
         See :func:`knothole.wrap`; with ``tune`` or ``learn`` there is no correction.
     prefit : bool
         Whether ``estimator`` is fitted already and used as it is.
+    memory : None, path or joblib.Memory
+        Where densities are cached, as in scikit-learn's Pipeline: a density that has learned from
+        the same table, weights and settings before is read from there. A search over parameters of
+        ``estimator`` then learns each density once for each fold. What depends on the model (the
+        choice between densities, the correction, leaves) is never cached.
     unseen : {"error", "hole"}
         What a category is that training did not have, where a question does not say it: in
         cross-validation, a rare one may be in no other fold.
@@ -95,7 +99,7 @@ SHARED = """Parameters
         The fitted model.
     robust_ : Robust
         What answers, with all that is known of it: ``ensemble_``, ``columns_``,
-        ``nan_policy_``, ``tuning_``, ``calibration_``, ``correction_``. Its methods are here too.
+        ``nan_policy_``, ``tuning_``, ``conformal_``, ``correction_``. Its methods are here too.
     density_ : Density
         What missing values are integrated under.
     selection_ : DataFrame or None
@@ -121,9 +125,9 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         learn: Literal["own", "expected", "auto"] = "own",
         draws: int = DRAWS,
         redraw: float | Literal["auto"] = "auto",
-        memory: int = MEMORY,
         correct: Any = "auto",
         prefit: bool = False,
+        memory: Any = None,
         columns: Columns | None = None,
         blocks: Blocks | None = None,
         nan_policy: NanPolicy = "infer",
@@ -159,26 +163,10 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
             fit_params["sample_weight"] = sample_weight
         self._dummies_ = [] if is_composed(self.estimator) else _dummies(table)
         self.trial_ = None
-        if self.learn != "own" or self.tune == "auto":
-            return self._induced(table, targets, fit_params)
-        self.estimator_ = self._fitted(table, targets, fit_params)
-        options = self._tuning()
-        self.robust_ = wrap(
-            _unwrapped(self.estimator_),
-            table,
-            targets,
-            self.density,
-            self.columns,
-            blocks=self.blocks,
-            nan_policy=self.nan_policy if options is None else "lost",
-            sample_weight=sample_weight,
-            correct=self.correct if options is None else False,
-            random_state=self.random_state,
-            verbose=self.verbose,
-        )
-        if options is not None:
-            self.robust_ = self.robust_.tune(table, targets, options, sample_weight=sample_weight)
-        return self
+        with cached_densities(self.memory):
+            if self.learn != "own" or self.tune == "auto":
+                return self._induced(table, targets, fit_params)
+            return self._wrapped(table, targets, fit_params)
 
     @overload
     def predict(self, X: Any, return_std: Literal[False] = ..., **options: Any) -> NDArray[Any]: ...
@@ -207,17 +195,17 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         X, options = self._known(X, options)
         return self.robust_.reach(X, **options)
 
-    def calibrate(self, X: Any, y: Any, **options: Any) -> Self:
-        """A copy that knows how far y lies from its predictions; see :meth:`Robust.calibrate`."""
-        calibrated = copy(self)
+    def conformalize(self, X: Any, y: Any, **options: Any) -> Self:
+        """A copy that knows how far y lies from its predictions: :meth:`Robust.conformalize`."""
+        conformalized = copy(self)
         X, options = self._known(X, options)
-        calibrated.robust_ = self.robust_.calibrate(X, y, **options)
-        return calibrated
+        conformalized.robust_ = self.robust_.conformalize(X, y, **options)
+        return conformalized
 
-    def predict_interval(self, X: Any, coverage: float = 0.9, **options: Any) -> Any:
-        """Intervals for y, after :meth:`calibrate`; see :meth:`Robust.predict_interval`."""
+    def predict_interval(self, X: Any, confidence_level: float = 0.9, **options: Any) -> Any:
+        """Intervals for y, after :meth:`conformalize`; see :meth:`Robust.predict_interval`."""
         X, options = self._known(X, options)
-        return self.robust_.predict_interval(X, coverage, **options)
+        return self.robust_.predict_interval(X, confidence_level, **options)
 
     def lost_probability(self, X: Any, **options: Any) -> Any:
         """The probability that missing values were lost; see :meth:`Robust.lost_probability`."""
@@ -264,7 +252,30 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
     @property
     def selection_(self) -> pd.DataFrame | None:
         """How the candidates for the density did; None where it was given."""
-        return self.robust_.selection_
+        found: pd.DataFrame | None = self.robust_.selection_
+        return found
+
+    def _wrapped(self, table: Any, targets: Any, fit_params: dict[str, Any]) -> Self:
+        """Wrap the estimator, trained on the table as it is, and (``tune``) refit its leaves."""
+        sample_weight = fit_params.get("sample_weight")
+        self.estimator_ = self._fitted(table, targets, fit_params)
+        options = self._tuning()
+        self.robust_ = wrap(
+            _unwrapped(self.estimator_),
+            table,
+            targets,
+            self.density,
+            self.columns,
+            blocks=self.blocks,
+            nan_policy=self.nan_policy if options is None else "lost",
+            sample_weight=sample_weight,
+            correct=self.correct if options is None else False,
+            random_state=self.random_state,
+            verbose=self.verbose,
+        )
+        if options is not None:
+            self.robust_ = self.robust_.tune(table, targets, options, sample_weight=sample_weight)
+        return self
 
     def _fitted(self, X: Any, y: Any, fit_params: dict[str, Any]) -> Any:
         if self.prefit:
@@ -444,6 +455,11 @@ class ExpectedClassifier(ClassifierMixin, _ExpectedEstimator):
         """
         X, options = self._known(X, options)
         return _arrays(self.robust_.predict_proba(X, **options))
+
+    def predict_set(self, X: Any, confidence_level: float = 0.9, **options: Any) -> Any:
+        """Sets of classes, after :meth:`conformalize`; see :meth:`Robust.predict_set`."""
+        X, options = self._known(X, options)
+        return self.robust_.predict_set(X, confidence_level, **options)
 
     def predict_log_proba(self, X: Any, **options: Any) -> Any:
         """Logarithms of :meth:`predict_proba`, whose options it takes, but for ``return_std``."""

@@ -11,33 +11,23 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Union, overload
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from scipy import sparse
 
 from knothole import storage
 from knothole.arrays import Floats
 from knothole.checks import check_choice, check_number
 from knothole.columns.columns import Columns, Evidence
 from knothole.columns.evidence import checked_lost
-from knothole.columns.outputs import Shares, like, pandas_index
-from knothole.columns.read import Absent, Unseen, listed
-from knothole.compiled.threads import threads_of
+from knothole.columns.outputs import like, pandas_index
+from knothole.columns.read import Absent, Unseen, class_of, listed
 from knothole.densities.base import Density
 from knothole.densities.held_out import sample_rows
-from knothole.errors import InvalidInput, NotFitted, UnknownRate
+from knothole.errors import ColumnMismatch, InvalidInput, NotFitted, UnknownRate
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import check_tol
-from knothole.imputer import imputed
-from knothole.inspection.acquisition import Acquisition, Gains, acquisition, costs
-from knothole.inspection.conformal import Calibration
-from knothole.inspection.correction import Corrected, Correction
-from knothole.inspection.shapley import Explanation, Groups, Players, explain
-from knothole.leaves.options import TuningOptions, TuningSummary
-from knothole.leaves.tune import tune
 from knothole.missingness.inference import (
     LossPrior,
     NanPolicy,
@@ -46,7 +36,7 @@ from knothole.missingness.inference import (
     reasons,
 )
 from knothole.out_of_core.lazy import lazily
-from knothole.out_of_core.partitions import partitions_of, sample
+from knothole.threads import threads_of
 from knothole.trees.classes import (
     by_class,
     class_lists,
@@ -56,16 +46,22 @@ from knothole.trees.classes import (
     of_label,
     output_labels,
     probabilities,
-    require_regressor,
     require_target,
 )
 from knothole.trees.curves import HAZARD, SURVIVAL
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries import library_of, reader_of
-from knothole.trees.pipelines.composed import is_composed, last, write_over
-from knothole.trees.read import write
 
+# What answers arrays needs numpy and the core alone: other methods import what they need.
 if TYPE_CHECKING:
+    import pandas as pd
+    from scipy import sparse
+
+    from knothole.inspection.acquisition import Acquisition
+    from knothole.inspection.conformal import Conformal
+    from knothole.inspection.correction import Correction
+    from knothole.inspection.shapley import Explanation, Groups
+    from knothole.leaves.options import TuningOptions, TuningSummary
     from knothole.serve import Serving
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,6 +70,8 @@ DEPLOYED_ROWS = 5000
 
 #: Tables that are answered by arrays.
 Arrays = NDArray[Any] | list[Any]
+#: A table, or what makes it once it is asked for: :func:`load` does without pandas.
+Table = Union["pd.DataFrame", Callable[[], "pd.DataFrame"], None]
 Quantiles = Sequence[float] | float | Literal["mean"] | None
 
 
@@ -116,6 +114,25 @@ def for_task(task: str) -> Callable[[F], F]:
     return lambda method: _ForTask(method, task)  # type: ignore[return-value]
 
 
+class _Made:
+    """An attribute that is a table, or what makes it: then it is made when it is asked for."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, robust: Any, owner: Any = None) -> Any:
+        if robust is None:
+            return self
+        table = getattr(robust, self._name)
+        if callable(table):
+            table = table()
+            setattr(robust, self._name, table)
+        return table
+
+    def __set__(self, robust: Any, table: Table) -> None:
+        setattr(robust, self._name, table)
+
+
 # What models of a task are called.
 TASKS = {"anomaly": "isolation forest", "survival": "survival forest"}
 # Decision functions this close to 0 are so by rounding alone: the library has 0, and an inlier.
@@ -132,6 +149,9 @@ class Robust:
     is that training did not have, ``absent`` what a column is that the table does not have:
     "error" or "hole". ``n_jobs`` is the number of threads, -1 for all cores. Instead of a table
     they take what :meth:`encode` made of one, and answer with arrays.
+
+    Auxiliary columns (see :func:`wrap`) may be there or not; those that a table lacks are missing
+    values, of no meaning. The ``lost`` mask may leave them out, too.
 
     A table of pandas (with its index), polars or Arrow in gives one of the same library out;
     anything else gives arrays. A Dask DataFrame or Array gives lazy ones, whose partitions are
@@ -160,8 +180,8 @@ class Robust:
         How such priors did on held-out rows, where one was chosen by y.
     tuning_ : TuningSummary or None
         What :meth:`tune` did.
-    calibration_ : Calibration or None
-        What :meth:`calibrate` learned.
+    conformal_ : Conformal or None
+        What :meth:`conformalize` learned.
     correction_ : pandas.DataFrame or None
         What correcting expected predictions gains, as a share of their squared (or log) loss
         against the model's own output, on rows held out: where other columns determine what is
@@ -170,28 +190,34 @@ class Robust:
         where no correction was looked for.
     """
 
+    selection_ = _Made()
+    prior_selection_ = _Made()
+    correction_ = _Made()
+
     def __init__(
         self,
         expectation: Expectation,
         model: Any = None,
         *,
         name: str | None = None,
-        selection: pd.DataFrame | None = None,
-        prior_selection: pd.DataFrame | None = None,
+        selection: Table = None,
+        prior_selection: Table = None,
         tuning: TuningSummary | None = None,
-        calibration: Calibration | None = None,
+        conformal: Conformal | None = None,
         correction: Correction | None = None,
-        correction_table: pd.DataFrame | None = None,
+        correction_table: Table = None,
     ) -> None:
         self.expectation_ = expectation
         self.selection_ = selection
         self.prior_selection_ = prior_selection
         self.tuning_ = tuning
-        self.calibration_ = calibration
+        self.conformal_ = conformal
         self.correction_ = correction_table
         self.learned_correction = correction
         self._corrected = expectation
         if correction is not None:
+            from knothole.inspection.correction import Corrected
+
             self._corrected = Corrected.by(expectation, correction)
         self.model_name_ = _name(model) if name is None else name
         self._model = model
@@ -264,8 +290,12 @@ class Robust:
         columns = self.columns_
         matrix = columns.matrix(X, unseen, absent)
         mask = None if lost is None else checked_lost(columns.mask(lost, X), matrix)
-        not_there = columns.absent(X) if absent == "hole" else ()
-        return self.expectation_.evidence_of(matrix, mask, absent=not_there)
+        return self.expectation_.evidence_of(matrix, mask, absent=self._absent(X, absent))
+
+    def _absent(self, X: Any, absent: Absent) -> Sequence[int]:
+        """Columns that a table may lack, and does."""
+        may = absent == "hole" or self.columns_.auxiliary.any()
+        return self.columns_.absent(X) if may else ()
 
     @overload
     def predict(
@@ -527,6 +557,8 @@ class Robust:
         self, name: str, X: Any, evidence: Evidence, times: Any, return_error: bool,
         threads: int | None,
     ) -> Any:  # fmt: skip
+        from scipy import sparse
+
         if name not in self.ensemble_.curves:
             raise InvalidInput(
                 f"the {name} is not known: the {self.model_name_} was fitted with low_memory=True. "
@@ -669,9 +701,9 @@ class Robust:
         predicted = self.predict(X, lost, unseen=unseen, absent=absent, n_jobs=n_jobs)
         return float(measure(y, predicted, sample_weight=sample_weight))
 
-    # ---- intervals for y -------------------------------------------------------------------------
+    # ---- intervals and sets for y ----------------------------------------------------------------
 
-    def calibrate(
+    def conformalize(
         self,
         X: Any,
         y: Any,
@@ -681,17 +713,19 @@ class Robust:
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Self:
-        """A copy that knows how far y lies from its predictions, for :meth:`predict_interval`.
+        """A copy that knows how far y lies from its predictions.
+
+        It has :meth:`predict_interval` of a regressor, :meth:`predict_set` of a classifier.
 
         Parameters
         ----------
         X : table
             Rows that the model was *not* trained on, like those it will be asked about. They may
-            have holes; but rows without serve every pattern of holes, others only those that
+            have missing values; but complete rows serve every pattern, others only those that
             include theirs. Of more than 5,000 rows as many are drawn and kept (and saved).
         y : array (rows,)
-            Their targets. Where the model has several outputs, these are taken for quantiles of
-            y, and intervals start from the lowest and the highest.
+            Their targets, or labels. Where a regressor has several outputs, these are taken for
+            quantiles of y, and intervals start from the lowest and the highest.
         lost : bool (rows, columns), optional
             Missing values that are known to have been lost; see the class.
         unseen, absent, n_jobs
@@ -700,7 +734,7 @@ class Robust:
         Returns
         -------
         Robust
-            With ``calibration_``.
+            With ``conformal_``.
 
         Examples
         --------
@@ -712,42 +746,48 @@ class Robust:
         >>> y = X.sum(axis=1) + 0.1 * rng.normal(size=1000)
         >>> model = DecisionTreeRegressor(max_depth=6).fit(X[:500], y[:500])
         >>> robust = kh.wrap(model, X[:500], density=kh.Factorized())
-        >>> calibrated = robust.calibrate(X[500:], y[500:])
-        >>> known, partly = calibrated.predict_interval([[1.0, 1.0], [1.0, np.nan]])
+        >>> robust = robust.conformalize(X[500:], y[500:])
+        >>> known, partly = robust.predict_interval([[1.0, 1.0], [1.0, np.nan]])
         >>> bool(np.ptp(known) < np.ptp(partly))
         True
         """
+        from knothole.inspection.conformal import Conformal
+
         ensemble = self.expectation_.original
-        require_regressor(ensemble, "calibrate")
-        require_target(ensemble, "calibrate")
-        if ensemble.n_responses > 1 and not ensemble.recipe.levels:
+        require_target(ensemble, "conformalize")
+        targets = len(class_lists(ensemble))
+        if not is_classifier(ensemble) and not ensemble.recipe.levels:
+            targets = ensemble.n_responses
+        if targets > 1:
             raise InvalidInput(
-                f"calibrate: the model has {ensemble.n_responses} targets, and intervals are for "
-                f"one; wrap and calibrate a model for each target."
+                f"conformalize: the model has {targets} targets, and intervals and sets are for "
+                f"one; wrap and conformalize a model for each target."
             )
         evidence = self.encode(X, lost, unseen=unseen, absent=absent)
-        calibrated = copy(self)
-        calibrated.calibration_ = Calibration.learned(
+        conformalized = copy(self)
+        conformalized.conformal_ = Conformal.learned(
             self._corrected, evidence, y, threads_of(n_jobs)
         )
-        return calibrated
+        return conformalized
 
     @lazily
     def predict_interval(
         self,
         X: Any,
-        coverage: float = 0.9,
+        confidence_level: float = 0.9,
         lost: Any = None,
         *,
         unseen: Unseen = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Any:
-        """An interval that y is in with this probability, whatever the row's pattern of holes.
+        """An interval that y is in with this probability, whatever the row's missing values.
 
-        After :meth:`calibrate`. The promise is about rows like the calibration rows, and it holds
-        for each pattern, not only on average over them: for patterns with 200 or more calibration
-        rows of their own whatever made the holes, for others if holes come about by chance
+        After :meth:`conformalize`. The promise is about rows like the calibration rows, and it
+        holds for each pattern of missing values, not only on average over them: for patterns with
+        200 or more calibration rows of their own whatever made values go missing, for others if
+        they go missing by chance. Where observed values decide what goes missing, calibration rows
+        are weighted by how probable the pattern is for them
         (:mod:`knothole.inspection.conformal` has the argument).
 
         A pattern that is asked about for the first time costs predictions for up to 1,000
@@ -757,7 +797,7 @@ class Robust:
         Parameters
         ----------
         X : table
-        coverage : float
+        confidence_level : float
             Probability that y is in the interval, between 0 and 1.
         lost : bool (rows, columns), optional
             Missing values that are known to have been lost; see the class.
@@ -771,22 +811,78 @@ class Robust:
         Raises
         ------
         InvalidInput
-            Where there are too few calibration rows for the coverage.
+            Where there are too few calibration rows for the confidence level.
 
         Warns
         -----
         FewCalibrationRows
-            Where so few calibration rows fit that this set's coverage may be 5 points off.
+            Where so few calibration rows fit that intervals may be 5 points off.
         """
-        require_regressor(self.ensemble_, "predict_interval")
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
-        if self.calibration_ is None:
-            raise NotFitted(
-                "predict_interval: call robust.calibrate(X, y) first, with rows that the model was "
-                "not trained on, and use what it returns."
+        if is_classifier(self.ensemble_):
+            raise InvalidInput(
+                "predict_interval: the model is a classifier, and intervals are for numbers; use "
+                "predict_set."
             )
-        ends = self.calibration_.intervals(self._corrected, evidence, coverage, threads_of(n_jobs))
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        ends = self._conformalized("predict_interval").intervals(
+            self._corrected, evidence, confidence_level, threads_of(n_jobs)
+        )
         return like(X, ends, ["low", "high"])
+
+    @for_classifiers
+    @lazily
+    def predict_set(
+        self,
+        X: Any,
+        confidence_level: float = 0.9,
+        lost: Any = None,
+        *,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
+    ) -> Any:
+        """The classes that y is one of with this probability, whatever the row's missing values.
+
+        After :meth:`conformalize`; what is said of :meth:`predict_interval` holds here too. A set
+        has the classes that are probable enough, and always the most probable one: a model that
+        is right more often than the confidence level has sets of one class.
+
+        Parameters
+        ----------
+        X, confidence_level, lost, unseen, absent, n_jobs
+            As for :meth:`predict_interval`.
+
+        Returns
+        -------
+        bool (rows, classes), or DataFrame with a column for each class
+            Whether the class is in the row's set.
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.ensemble import RandomForestClassifier
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(1000, 2))
+        >>> y = np.where(X[:, 0] < 0, "a", "b")
+        >>> model = RandomForestClassifier(10, random_state=0).fit(X[:500], y[:500])
+        >>> robust = kh.wrap(model, X[:500], density=kh.Factorized())
+        >>> robust.conformalize(X[500:], y[500:]).predict_set([[1.0, 0.0], [np.nan, 0.0]])
+        array([[False,  True],
+               [ True,  True]])
+        """
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        within = self._conformalized("predict_set").sets(
+            self._corrected, evidence, confidence_level, threads_of(n_jobs)
+        )
+        return like(X, within, class_lists(self.ensemble_)[0])
+
+    def _conformalized(self, what: str) -> Conformal:
+        if self.conformal_ is None:
+            raise NotFitted(
+                f"{what}: call robust.conformalize(X, y) first, with rows that the model was not "
+                f"trained on, and use what it returns."
+            )
+        return self.conformal_
 
     # ---- explanations, acquisition, imputation --------------------------------------------------
 
@@ -845,6 +941,10 @@ class Robust:
         >>> bool(first > 0.3 and second > 0.3)  # not used, but it tells of the first
         True
         """
+        import pandas as pd
+
+        from knothole.inspection.shapley import Explanation, Players, explain
+
         check_choice("of", of, ("prediction", "margin"))
         expectation = self.expectation_
         evidence = self.encode(X, lost, unseen=unseen, absent=absent)
@@ -925,6 +1025,9 @@ class Robust:
         >>> robust.acquire([[np.nan, np.nan]], cost={"x0": 20.0}).best[0]
         'x1'
         """
+        from knothole.inspection.acquisition import Gains, acquisition, costs
+        from knothole.inspection.shapley import Players
+
         ensemble = self.expectation_.original
         sure = is_classifier(ensemble)
         if criterion not in ((None, "brier", "entropy") if sure else (None,)):
@@ -1000,6 +1103,8 @@ class Robust:
         >>> robust.impute(rows, draws=2)["draw"].tolist()
         [0, 0, 1, 1]
         """
+        from knothole.imputer import imputed
+
         expectation, columns = self.expectation_, self.columns_
         evidence = self.encode(X, lost, unseen=unseen, absent=absent)
         missing = np.isnan(evidence.points)
@@ -1064,7 +1169,7 @@ class Robust:
         matrix = matrix[sample_rows(len(matrix), most=DEPLOYED_ROWS)]
         if not len(matrix):
             raise InvalidInput("adapt: X_deployed has no rows.")
-        not_there = columns.absent(X_deployed) if absent == "hole" else ()
+        not_there = self._absent(X_deployed, absent)
         plain = replace(expectation, reading=Reading(prior=None))
         evidence = plain.evidence_of(matrix, absent=not_there)
         variables = columns.variables
@@ -1124,8 +1229,8 @@ class Robust:
         Returns
         -------
         Robust
-            With new leaves and :attr:`tuning_`. A calibration and a correction belong to the old
-            leaves and are left behind: :meth:`calibrate` what is returned.
+            With new leaves and :attr:`tuning_`. What :meth:`conformalize` and corrections
+            learned belongs to the old leaves and is left behind: conformalize what is returned.
 
         Examples
         --------
@@ -1141,6 +1246,10 @@ class Robust:
         >>> tuned.tuning_.after < tuned.tuning_.before
         True
         """
+        from knothole.leaves.options import TuningOptions
+        from knothole.leaves.tune import tune
+        from knothole.out_of_core.partitions import partitions_of, sample
+
         if not isinstance(self.density_, Density):
             raise InvalidInput(
                 "tune: a density of your own cannot be asked for what tuning needs; wrap the model "
@@ -1158,6 +1267,13 @@ class Robust:
             drawn = sample(parts, seed=0)
             drawn.tell(options.verbose is True)
             X, y, sample_weight = drawn.table, drawn.y, drawn.weight
+        lacking = [self.columns_.names[i] for i in self._absent(X, "error")]
+        if lacking:
+            raise ColumnMismatch(
+                f"tune: X lacks the auxiliary columns {listed(lacking)}. Leaves are learned for "
+                f"what rows tell, those included: pass a table that has them, or wrap the model "
+                f"without auxiliary."
+            )
         tuned = tune(
             self.ensemble_, self.density_, self.columns_.matrix(X), y, options,
             sample_weight=sample_weight, drawn=drawn,
@@ -1187,6 +1303,9 @@ class Robust:
         model : object or path, optional
             The model that was wrapped; needed after :func:`load`, which does not keep it.
         """
+        from knothole.trees.pipelines.composed import is_composed, write_over
+        from knothole.trees.read import write
+
         model = self._model if model is None else model
         if model is None:
             raise InvalidInput(
@@ -1347,7 +1466,10 @@ def _levels(quantiles: Any) -> Floats:
 def _class_tables(X: Any, lists: tuple[list[Any], ...], values: list[Floats]) -> Any:
     """Numbers of each target's classes as tables like ``X``; one table for one target."""
     tables = [like(X, each, names) for names, each in zip(lists, values, strict=True)]
-    tables = [Shares(each) if isinstance(each, pd.DataFrame) else each for each in tables]
+    if class_of(tables[0]) == ("pandas", "DataFrame"):
+        from knothole.columns.shares import Shares
+
+        tables = list(map(Shares, tables))
     return tables[0] if len(tables) == 1 else tables
 
 
@@ -1361,6 +1483,8 @@ def _name(model: Any) -> str:
         return Path(model).name
     if isinstance(model, dict):
         return "trees of your own"
+    from knothole.trees.pipelines.composed import last
+
     end = last(model)
     inside = "" if end is model else f" of {type(end).__name__}"
     return f"{type(model).__name__}{inside}"
@@ -1377,9 +1501,11 @@ def _folded(title: str, table: pd.DataFrame) -> str:
 
 def _say_model(robust: Robust) -> str:
     ensemble = robust.ensemble_
+    auxiliary = int(ensemble.columns.auxiliary.sum())
+    beside = f", and {_count(auxiliary, 'auxiliary column')}" if auxiliary else ""
     return (
         f"{robust.model_name_} ({ensemble.library}), {_count(ensemble.n_trees, 'tree')} over "
-        f"{_count(len(ensemble.columns), 'column')}"
+        f"{_count(len(ensemble.columns) - auxiliary, 'column')}{beside}"
     )
 
 

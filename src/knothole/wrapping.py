@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,12 +14,17 @@ from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
 from knothole.checks import check_choice
+from knothole.columns.auxiliary import (
+    auxiliary_of,
+    named_as_in,
+    names_of_auxiliary,
+    warn_of_suspects,
+    without_auxiliary,
+)
 from knothole.columns.columns import Blocks, Columns, Kind
 from knothole.columns.evidence import nullable_as_met, with_nan, without_nullable
 from knothole.columns.read import check_absent, check_rows, row_weights
-from knothole.compiled.ahead import compile_ahead
 from knothole.densities.base import Density, UserDensity, go_on
-from knothole.densities.gaussian.draws import fill
 from knothole.densities.held_out import (
     TOO_FEW_TO_HOLD_OUT,
     TOO_FEW_TO_JUDGE,
@@ -60,6 +66,7 @@ def wrap(
     *,
     blocks: Blocks | None = None,
     nan_policy: NanPolicy = "infer",
+    auxiliary: Sequence[str | int] | None = None,
     sample_weight: Any = None,
     tol: float | None = SHARE,
     correct: Literal["auto"] | bool = "auto",
@@ -108,6 +115,12 @@ def wrap(
         held-out rows, where ``y_train`` is given). "lost": every missing value is integrated over,
         those of the training table included; to be followed by :meth:`Robust.tune` where it has
         some. "native": it was not recorded, and goes where the model itself sends it.
+    auxiliary : sequence of str, optional
+        Columns of ``X_train`` that are no features of the model, but tell of them: other sensors,
+        an earlier measurement, a postcode. The density is over both, the trees see features only.
+        Tables that are asked about later may have them or not. In an array they are the last
+        columns, and given by position. Numbers that are codes should be text or of pandas'
+        ``category``. See :doc:`/howto/auxiliary`.
     sample_weight : array (rows,), optional
         Weights of the rows, for the density.
     tol : float, optional
@@ -159,23 +172,31 @@ def wrap(
     check_choice("verbose", verbose, ("auto", True, False))
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     check_options(correct, patterns, X_valid)
+    further = names_of_auxiliary(auxiliary)
     check_choice("nan_policy", nan_policy, ("infer", "lost", "native"))
-    if isinstance(density, str) and density == "auto":
-        compile_for("auto", hasattr(model, "predict_proba"))
     composed = is_composed(model)
     own = None
     if not composed and (is_path(X_train) or is_lazy(X_train) or isinstance(X_train, Partitions)):
         own = read(model)
-    parts = partitions_of(X_train, y_train, sample_weight, None if own is None else own.columns)
+    parts = partitions_of(
+        X_train, y_train, sample_weight, None if own is None else own.columns,
+        also=[str(name) for name in further],
+    )  # fmt: skip
+    target = y_train if is_path(X_train) else getattr(y_train, "name", None)
     drawn, shown = None, X_train
     if parts is not None:
         drawn = sample(parts, seed, () if own is None else _categories(own))
         drawn.tell(verbose is True)
         X_train, y_train, shown = drawn.table, drawn.y, drawn.shown
         sample_weight = drawn.weight
+    features = without_auxiliary(shown, further, getattr(model, "feature_names_in_", ()))
     if own is None:
-        own = read_over(model, shown, nan_policy != "lost") if composed else read(model)
-    ensemble = replace(own, columns=own.columns.called_as_in(shown))
+        own = read_over(model, features, nan_policy != "lost") if composed else read(model)
+    ensemble = replace(own, columns=own.columns.called_as_in(features))
+    if further:
+        called = named_as_in(ensemble.columns, features)
+        beside = auxiliary_of(called, shown, further)
+        ensemble = replace(ensemble, columns=called).with_auxiliary(beside)
     table = ensemble.columns.read(X_train)
     check_rows(table)
     everything = table if drawn is None else ensemble.columns.read(shown)
@@ -194,6 +215,7 @@ def wrap(
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
     else:
         described = columns or _described(ensemble.columns, table, everything, blocks)
+        described = described.with_auxiliary(len(further))
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
         met = matrix
         if drawn is not None:
@@ -202,6 +224,7 @@ def wrap(
         described = nullable_as_met(described, met) if as_met else without_nullable(described)
         if isinstance(density, str | Sequence | Mapping | Density):
             _warn_of_few_rows(len(matrix))
+    warn_of_suspects(described, matrix, y_train, target)
     weight = row_weights(sample_weight, len(matrix))
     loss = prediction_loss(ensemble, matrix, described, y_train)
     correction, table_of_it, priors = None, None, None
@@ -221,22 +244,25 @@ def wrap(
         held_out: list[HeldOutPredictions] = []
         why = ""
         if corrects or infers:
+            advance("predict rows by clones of the model that have not seen them", 0.0)
             held_out, why = held_out_predictions(
                 model, expectation, X_train, matrix, y_train, loss.truth if loss.of_y else None,
                 always=correct is True, X_valid=X_valid, seed=seed,
             )  # fmt: skip
         if infers:
+            advance("choose what missing values mean", 0.0)
             reading, priors = choose_prior(loss, held_out, seed)
             expectation = replace(expectation, reading=reading)
             held_out = [one.read_as(reading) for one in held_out]
-        advance("what missing values mean", PRIOR)
+        advance("", PRIOR)
         if corrects and held_out:
+            advance("learn a correction", 0.0)
             correction, table_of_it = learn_correction(
                 expectation, held_out, matrix, always=correct is True, patterns=patterns, seed=seed
             )
         elif corrects:
             table_of_it = no_correction(why)
-        advance("correction", CORRECTION)
+        advance("done", CORRECTION)
     return Robust(
         expectation,
         model,
@@ -245,11 +271,6 @@ def wrap(
         selection=None if selected is None else selected.selection_,
         prior_selection=priors,
     )
-
-
-def compile_for(density: str, classifier: bool) -> None:
-    """Begin to compile what :func:`wrap` will need, where that has never been done."""
-    compile_ahead(fill, "use", density, classifier, tell=True)
 
 
 def _described(columns: Columns, table: Any, everything: Any, blocks: Blocks | None) -> Columns:
@@ -272,11 +293,15 @@ def _categories(ensemble: Ensemble) -> list[str]:
 
 @contextmanager
 def _told(verbose: Verbose) -> Iterator[Advance]:
-    """What is told of progress: of 100 parts in all."""
+    """Progress, of 100 parts in all: a bar, or a line for each stage when it begins and ends."""
+    done = 0.0
     with bar("wrapping", 100.0, verbose=verbose if verbose == "auto" else False) as advance:
 
         def told(doing: str = "", amount: float = 1.0) -> None:
-            tell(f"[auto] {doing}", verbose is True)
+            nonlocal done
+            done += amount
+            if doing:
+                tell(f"[wrap] {done:3.0f} % {doing}", verbose is True)
             advance(doing, amount)
 
         yield told
@@ -289,7 +314,7 @@ def _warn_of_quantiles(levels: tuple[float, ...]) -> None:
             f"the model was trained to predict the {what} of y. Answers are its expected "
             f"predictions given what is known, and an expected quantile is no quantile: the more "
             f"is missing, the further it is from covering that share of y. To say something of y "
-            f"use robust.calibrate(X, y).predict_interval(X), which holds for every pattern of "
+            f"use robust.conformalize(X, y).predict_interval(X), which holds for every pattern of "
             f"holes; a model of several quantiles serves it best.",
             NotAMean,
             stacklevel=3,
@@ -357,12 +382,18 @@ def _choose(
         )  # fmt: skip
         return selected.density, selected
     if is_fitted(density):
+        advance("", work)
+        if columns is not density.columns_:
+            density = copy(density)
+            density.columns_ = columns
         return density, None
     if isinstance(density, Density):
+        advance(f"fit {type(density).__name__} to all rows", 0.0)
         fitted = _fit(density, matrix, columns, weight)
-        advance(type(fitted).__name__, work)
+        advance("", work)
         return fitted, None
     if hasattr(density, "complete") and not isinstance(density, type):
+        advance("", work)
         return UserDensity(density, columns), None
     raise InvalidInput(
         f"density must be 'auto', a density such as knothole.Mixture(), or an object with a method "
@@ -388,8 +419,11 @@ def _columns_of(
         except ColumnMismatch as error:
             problem = str(error)
     if problem:
+        first = ", its features first and then auxiliary columns" if own.auxiliary.any() else ""
         raise ColumnMismatch(
             f"density was fitted on other columns than the model; fit it on the model's training "
-            f"table ({problem})"
+            f"table{first} ({problem})"
         )
-    return fitted
+    if not own.auxiliary.any():
+        return fitted
+    return fitted.with_auxiliary(int(own.auxiliary.sum()))

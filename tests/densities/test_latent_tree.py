@@ -8,14 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from tests.densities.made_tables import block_table
 
 from knothole.columns.columns import Columns, Evidence
-from knothole.compiled.exp import LEAST, exponentials
-from knothole.compiled.policy import njit
 from knothole.densities.base import Within
 from knothole.densities.em import EncodedRows
 from knothole.densities.latent_tree.density import LatentTree
@@ -366,27 +362,6 @@ def test_files_that_do_not_fit_together(mixed, tmp_path, name, change, message):
     write_container(path, header, arrays | {name: change(arrays[name])})
     with pytest.raises(DamagedFile, match=message):
         LatentTree.load(path)
-
-
-# ---- kernels --------------------------------------------------------------------------------
-
-
-@njit
-def exponentials_of(x, peak, code, bits):
-    exponentials(x, peak, code, bits, len(x))
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(-800, 0), min_size=1, max_size=20), st.floats(-1e3, 1e3))
-def test_exponentials(values, peak):
-    x = np.array([*values, -np.inf]) + peak
-    shift = x - peak
-    out = x.copy()
-    code = np.empty(len(x), dtype=np.int32)
-    exponentials_of(out, np.full(len(x), peak), code, out.view(np.int64))
-    some = shift > LEAST
-    np.testing.assert_allclose(out[some], np.exp(shift[some]), rtol=1e-13)
-    np.testing.assert_array_equal(out[~some], 0)
 
 
 # ---- benchmarks -----------------------------------------------------------------------------

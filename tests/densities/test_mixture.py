@@ -309,7 +309,7 @@ def test_families_are_compared_once_for_the_same_rows_and_again_for_others(monke
         return learner.choose_families(rows, replace(training, **changes), dict(named))
 
     monkeypatch.setattr(learner, "_compared", compared)
-    monkeypatch.setattr(learner, "_last_choice", {})
+    monkeypatch.setattr(learner, "_last_choices", {})
     for same in ({}, {}, {"n_init": 1}, {"max_iter": 200}, {"report": repr}):
         chosen(**same)["a"] = "changed by whoever asked"
         assert chosen(**same) == {"a": "gaussian"}
@@ -322,7 +322,7 @@ def test_families_are_compared_once_for_the_same_rows_and_again_for_others(monke
         chosen(**other)
         assert len(times) == before + 1, other
     chosen()
-    assert len(times) == 10, "only the last is remembered"
+    assert len(times) == 10, "only the last ones are remembered"
 
 
 def test_compared_families_are_what_they_were(monkeypatch):
@@ -332,9 +332,9 @@ def test_compared_families_are_what_they_were(monkeypatch):
     fitted = []
     for remembered in ({}, None):
         if remembered is None:  # nothing ever is
-            monkeypatch.setattr(learner, "_last_choice", NeverKept())
+            monkeypatch.setattr(learner, "_last_choices", NeverKept())
         else:
-            monkeypatch.setattr(learner, "_last_choice", remembered)
+            monkeypatch.setattr(learner, "_last_choices", remembered)
         fitted.append([Mixture(4, random_state=0).fit(X), LatentTree(2, random_state=0).fit(X)])
     for one, other in zip(*fitted, strict=True):
         assert [type(e) for e in one.distributions_] == [type(e) for e in other.distributions_]

@@ -10,9 +10,9 @@ from tests.expectation.cases import EXACT
 from tests.expectation.naive import enumerate_row
 from xgboost import XGBRegressor
 
-from knothole.compiled.sobol import GROUPS
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.expectation.expectation import Expectation
+from knothole.sobol import GROUPS
 from knothole.trees.curves import Curves, reached, sample_quantiles
 from knothole.trees.read import read
 

@@ -8,8 +8,9 @@ from sklearn.tree import DecisionTreeRegressor
 from tests.expectation.cases import as_table, random_case
 from tests.trees.generate import random_ensemble
 
+from knothole._core import leaf_sets as kernels
+from knothole.bits import has
 from knothole.columns.columns import NOT_RECORDED
-from knothole.compiled.bits import has
 from knothole.densities.base import Within
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
@@ -18,7 +19,7 @@ from knothole.errors import ImpossibleRow
 from knothole.expectation import tables as module
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.gaussian import BY_NUMBER
-from knothole.expectation.tables import LEAVES, leaf_sets, read_rows
+from knothole.expectation.tables import LEAVES, leaf_sets
 from knothole.leaves.sums import LeafSums, Summands
 from knothole.trees.read import read
 
@@ -70,7 +71,7 @@ def test_sets_are_what_walks_find(seed, monkeypatch):
     seen = set()
     for trees in leaf_sets(ensemble):
         out = np.empty((len(evidence.points), len(trees.root)), dtype=np.uint64)
-        read_rows(evidence.points, trees, out)
+        kernels.read_rows(evidence.points, trees, 0, out)
         for x, words in zip(evidence.points, out.tolist(), strict=True):
             for tree, (word, root) in enumerate(zip(words, trees.root, strict=True)):
                 bits = [bit for bit in range(LEAVES) if word >> bit & 1]
@@ -93,9 +94,9 @@ def test_margins_are_those_of_walks(seed, density, monkeypatch):
     assert engine.leaf_sets and (~evidence.partly_observed()).any()
     quick, _ = expectation.margin(evidence)
     by_sets = expectation.leaf_probabilities(evidence).toarray()
-    assert engine._words(evidence).small
+    assert engine._words(evidence).word.size
     engine.leaf_sets = []
-    assert not engine._words(evidence).small
+    assert not engine._words(evidence).word.size
     walked, _ = expectation.margin(evidence)
     by_nodes = expectation.leaf_probabilities(evidence).toarray()
     np.testing.assert_allclose(quick, walked, rtol=1e-12, atol=1e-13)

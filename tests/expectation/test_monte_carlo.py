@@ -12,9 +12,7 @@ from tests.expectation.cases import as_table, asked, random_case
 from tests.expectation.naive import enumerate_row
 from tests.trees.generate import random_ensemble
 
-from knothole.compiled.pointers import pointers
-from knothole.compiled.policy import njit
-from knothole.compiled.threads import Memory
+from knothole._core import monte_carlo, shared_draws
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
@@ -28,15 +26,7 @@ from knothole.expectation.monte_carlo.engine import (
     RESOLUTION,
     MonteCarloEngine,
 )
-from knothole.expectation.monte_carlo.kernels import (
-    LANES,
-    ROUNDED,
-    Scratch,
-    fill_group_sums,
-    fill_margins,
-    fill_masks,
-    slots_of,
-)
+from knothole.expectation.monte_carlo.records import LANES, ROUNDED, Forest, slots_of
 from knothole.expectation.monte_carlo.statistics import (
     FACTOR,
     ROUNDING,
@@ -45,7 +35,7 @@ from knothole.expectation.monte_carlo.statistics import (
     mean_and_error,
     quantiles_of,
 )
-from knothole.expectation.tables import Lookup, cut_cells
+from knothole.expectation.tables import Lookup, NodeArrays, cut_cells
 from knothole.expectation.tolerance import SHARE, SPREAD_OF_PROBABILITIES
 from knothole.trees.links import Link
 
@@ -111,7 +101,7 @@ def test_completions_go_where_the_trees_send_them(seed):
 def walking(engine):
     """An engine whose draws walk all trees from the roots: the slow twin of divisions."""
     other = copy(engine)
-    other.__dict__["small"], other._memory = None, Memory()
+    other.__dict__["small"] = None
     return other
 
 
@@ -174,12 +164,12 @@ def test_draws_at_cuts_go_right_when_they_are_divided(numbers, ensemble):
     out = np.empty((200, 1, 64, 1))
     sets, leaves = engine._sets(points), engine._leaves()
     rows = points, sets, draws, engine.forest, engine.small
-    fill_margins(*rows, leaves, engine._scratch(), out)
+    monte_carlo.fill_margins(*rows, leaves, out)
     margins = ensemble.margin(draws.transpose(0, 2, 1).reshape(-1, 4), 1)
     np.testing.assert_allclose(out.ravel(), margins.ravel(), atol=1e-11)
     narrowed, sums = engine._narrowed(points, draws), np.empty((200, 8, 1))
     assert np.bitwise_count(narrowed).sum() < np.bitwise_count(sets).sum()
-    fill_group_sums(narrowed, draws, *rows[3:], leaves, engine._scratch(), sums)
+    monte_carlo.fill_group_sums(narrowed, draws, *rows[3:], leaves, sums)
     np.testing.assert_allclose(sums.ravel(), margins.reshape(-1, 8).sum(axis=1), atol=1e-11)
 
 
@@ -355,11 +345,6 @@ def test_draws_that_agree_have_the_error_of_what_so_many_can_tell(density, numbe
     np.testing.assert_allclose(error, RESOLUTION * SPREAD_OF_PROBABILITIES / (64 * FIRST_WORDS))
 
 
-@njit
-def masks_of(x, draws, lanes, look, scratch):
-    fill_masks(x, draws, 0, lanes, look, scratch.found, pointers(scratch))
-
-
 @pytest.mark.parametrize(
     "cuts",
     [
@@ -372,25 +357,29 @@ def masks_of(x, draws, lanes, look, scratch):
         np.array([-1.7e308, 0.0, 1.7e308]),
     ],
 )
-def test_masks_are_exact_at_cuts(cuts):
-    """Draws at and next to every cut, and not recorded ones, against comparisons one by one."""
+def test_places_among_thresholds_are_exact(cuts):
+    """Draws at and next to every threshold, and not recorded ones, against comparisons."""
     finite = cuts[np.isfinite(cuts)]
     near = np.concatenate([finite, np.nextafter(finite, np.inf), np.nextafter(finite, -np.inf)])
-    values = np.resize(np.append(near, [0.0, -1e300, 1e300, np.inf]), (3, 64))
+    values = np.resize(np.append(near, [0.0, -1e300, 1e300, np.inf]), (LANES, 64))
     offset = np.array([0, len(cuts) + 2])
     look = Lookup(*cut_cells([cuts]), offset, np.array([0], np.int32), np.array([True]))
-    masks, absent = (np.ones((n, LANES), np.uint64) for n in (len(cuts) + 2, 1))
-    unused = np.empty(0)
-    found = np.empty(64, np.uint32)
-    scratch = Scratch(masks, absent, found, *(unused for _ in Scratch._fields[3:]))
-    masks_of(np.array([np.nan]), values.reshape(1, -1), len(values), look, scratch)
-    for lane, draws in enumerate(values):
-        bits = [np.packbits(draws < cut, bitorder="little").view(np.uint64)[0] for cut in cuts]
-        recorded = np.packbits(draws < np.inf, bitorder="little").view(np.uint64)[0]
-        expected = np.array([0, *bits, recorded], np.uint64)
-        np.testing.assert_array_equal(masks[:, lane], expected)
-        assert absent[0, lane] == ~recorded
-    assert not masks[:, len(values) :].any() and not absent[:, len(values) :].any()
+    no_nodes = NodeArrays(
+        *(np.empty(0, kind) for kind in ["i4", "i4", "f8", "i4", "?", "i4", "u8"])
+    )
+    none, ids = np.empty(0, np.uint32), np.empty(0, np.int64)
+    forest = Forest(no_nodes, none, none, ids, np.empty(0), ids, look, True, ids)
+    places = np.ones((1, slots_of(look)[0][-1], LANES * 64), np.uint8)
+    masks = np.empty((1, 0, LANES), np.uint64)
+    for word, draws in enumerate(values):
+        shared_draws.fill_components(
+            draws[None, None], forest, slots_of(look)[0], word, places, masks
+        )
+    draws = values.ravel()
+    expected = np.sum(draws[:, None] >= cuts, axis=1)
+    expected[draws == np.inf] = len(cuts) + 2
+    if len(cuts):
+        np.testing.assert_array_equal(places[0, 0], expected)
 
 
 @pytest.mark.parametrize("n_holes", [2, 7])

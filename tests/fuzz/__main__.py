@@ -92,7 +92,7 @@ def insured_model(table):
         wrapped.expectation_, name=wrapped.model_name_,
         correction=Correction(parts, FunctionalDependencies(np.empty((0, 4)))),
     )  # fmt: skip
-    return corrected.calibrate(table, y + 0.1)
+    return corrected.conformalize(table, y + 0.1)
 
 
 def answers_by_part(robust, rows):
@@ -106,7 +106,7 @@ def answers_by_part(robust, rows):
         ("trees", "density", "draws", "reading", "correction"): [robust.predict(table)],
         None: [
             *robust.predict(table, return_std=True),
-            *((robust.predict_interval(table, 0.8),) if robust.calibration_ is not None else ()),
+            *((robust.predict_interval(table, 0.8),) if robust.conformal_ is not None else ()),
         ],
     }
 

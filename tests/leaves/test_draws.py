@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from tests.leaves.worlds import problem_of, random_world, tune
 
-from knothole.compiled.sobol import WORD
 from knothole.expectation.expectation import Expectation
 from knothole.leaves import draws, solve
 from knothole.leaves.draws import DrawnLeaves
 from knothole.leaves.losses import Squared
 from knothole.leaves.sums import LeafSystem
+from knothole.sobol import WORD
 
 
 def draws_of(world, **options):

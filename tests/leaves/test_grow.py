@@ -158,7 +158,7 @@ def completions(table, target=Y, redraw=0.0):
 def growing(**changes):
     settings = {
         "completions": completions(X), "y": Y, "weight": None, "draws": 3, "seed": 0,
-        "memory": 1 << 30, "others": completions,
+        "others": completions,
     }  # fmt: skip
     return Growing(**settings | changes)
 
@@ -197,11 +197,12 @@ def test_incomplete_rows_come_often_and_complete_ones_once():
     np.testing.assert_array_equal(again.predict(COMPLETE), grown.predict(COMPLETE))
 
 
-def test_memory_bounds_the_draws():
+def test_memory_bounds_the_draws(monkeypatch):
     kind = watched(DecisionTreeRegressor)
     bytes_of_two = 8 * 3 * (200 + np.isnan(X).any(axis=1).sum())
     for memory, draws in ((bytes_of_two, 2), (bytes_of_two - 1, 1), (1, 1), (1 << 30, 3)):
-        growing(memory=int(memory)).fit(kind())
+        monkeypatch.setattr("knothole.leaves.induction.MEMORY", int(memory))
+        growing().fit(kind())
         assert np.bincount(rows_of(kind.seen[-1][0])).max() == draws
 
 

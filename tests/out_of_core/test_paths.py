@@ -71,7 +71,7 @@ PLACES = ["rows.parquet", "rows.csv", "parquet", "csv/*.csv"]
 def robust(frame):
     model = DecisionTreeRegressor(max_depth=4, random_state=0).fit(frame[NAMES], frame["price"])
     made = kh.wrap(model, frame[NAMES], density=kh.Mixture(3, random_state=0), nan_policy="lost")
-    return made.calibrate(frame[NAMES], frame["price"])
+    return made.conformalize(frame[NAMES], frame["price"])
 
 
 @pytest.mark.parametrize("where", PLACES)

@@ -40,7 +40,7 @@ def robust():
     model.fit(table, y)
     density = kh.Mixture(4, random_state=0)
     wrapped = kh.wrap(model, table, density=density, blocks={"hue": [3, 4, 5]})
-    return wrapped.calibrate(*made_table(300))
+    return wrapped.conformalize(*made_table(300))
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.tree import DecisionTreeClassifier
 from starlette.testclient import TestClient
 from tests.serve.conftest import MARKUP, made_table
 
+import knothole as kh
 from knothole.serve.app import application
 from knothole.serve.questions import MOST_QUANTILES, MOST_ROWS, Questions
 from knothole.serve.rows import LOST, NOT_RECORDED
@@ -147,7 +149,7 @@ def test_the_form_has_a_control_for_every_variable(client):
     assert city["levels"] == [MARKUP, "Graz"] or city["levels"] == ["Graz", MARKUP]
     assert hue["levels"] == ["hue_red", "hue_blue", "hue_grey"]
     assert income["nullable"] and not size["nullable"]
-    assert form["calibrated"] and form["cost"] == {"rooms": 2.0}
+    assert form["conformalized"] and form["cost"] == {"rooms": 2.0}
 
 
 def test_the_description_fits_the_routes(client):
@@ -169,7 +171,7 @@ def test_the_description_has_the_limits_and_options_of_the_server(client):
         assert body["properties"]["rows"]["maxItems"] == most
         assert ask(client, [{}] * (most + 1), f"/{name}").status_code == 422
         given = {"std": True, "usual": True, "lost": True, "interval": 0.9, "quantiles": [0.5]}
-        named = {key: given[key] for key in set(body["properties"]) - {"rows"}}
+        named = {key: given[key] for key in set(body["properties"]) - {"rows", "set"}}
         answer = ask(client, [{}], f"/{name}", **named)
         assert answer.status_code == 200
         assert "keys are" in ask(client, [{}], f"/{name}", other=1).json()["error"]
@@ -179,6 +181,25 @@ def test_the_description_has_the_limits_and_options_of_the_server(client):
     assert options["properties"]["quantiles"]["maxItems"] == MOST_QUANTILES
     asked = ask(client, [{}], other=1).json()["error"]
     assert all(name in asked for name in options["properties"])
+
+
+def test_sets_are_those_of_predict_set():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])
+    y = np.where(X["a"] + rng.normal(size=300) > 0, "yes", "no")
+    model = DecisionTreeClassifier(max_depth=2).fit(X[:150], y[:150])
+    robust = kh.wrap(model, X[:150], density=kh.Factorized()).conformalize(X[150:], y[150:])
+    questions = Questions(robust)
+    assert questions.form()["conformalized"]
+    rows = [{"a": 2.0, "b": 0.0}, {"b": 0.0}]
+    found = questions.predict({"rows": rows, "set": 0.7})["predictions"]
+    expected = robust.predict_set(pd.DataFrame({"a": [2.0, np.nan], "b": 0.0}), 0.7)
+    for one, within in zip(found, expected.to_numpy(), strict=True):
+        assert one["set"] == [name for name, own in zip(["no", "yes"], within, strict=True) if own]
+
+
+def test_sets_of_a_regressor_are_refused(client):
+    assert "use interval" in ask(client, [{}], set=0.9).json()["error"]
 
 
 def test_explanations_are_those_of_explain(client, robust):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from hypothesis import strategies as st
 
+from knothole.bits import set_words
 from knothole.columns.columns import Column, Columns, Kind
-from knothole.compiled.bits import set_words
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.verify import probe_rows
 

@@ -8,7 +8,7 @@ from generate import columns_with, ensembles, random_ensemble, random_rows
 from hypothesis import given, settings
 from scipy.special import expit, softmax
 
-from knothole.compiled.bits import set_words
+from knothole.bits import set_words
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link

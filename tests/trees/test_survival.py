@@ -137,7 +137,7 @@ def test_what_survival_forests_have_no_answer_to_says_so(sksurv, monkeypatch):
     robust = kh.wrap(model, X, density=kh.Factorized())
     with pytest.raises(InvalidInput, match=f"from 0 to {time.max():g}"):
         robust.predict_survival_function(X, times=[time.max() + 1])
-    for name in ("tune", "calibrate", "score"):
+    for name in ("tune", "conformalize", "score"):
         with pytest.raises(InvalidInput, match=f"{name}: .*may be censored"):
             getattr(robust, name)(X, time)
     with pytest.raises(InvalidInput, match=r"y_train: .*may be censored"):

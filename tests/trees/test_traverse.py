@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from knothole.errors import InvalidInput
 from knothole.trees.ensemble import Ensemble, Nodes
-from knothole.trees.traverse import CHUNK, LEVELS, tree_depths
+from knothole.trees.traverse import CHUNK, tree_depths
+
+# Splits on a path beyond which rows walk one by one (core/trees.cpp).
+LEVELS = 12
 
 
 def slow_leaf(ensemble, tree, row):

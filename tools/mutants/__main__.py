@@ -23,11 +23,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.build_core import build
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-# What tests need of the tree. Compiled kernels come along: most faults leave them as they are.
+# What tests need of the tree. The built core comes along: most faults leave it as it is.
 COPIED = (
-    "src", "tests", "benchmarks", "tools", "docs", "examples", "conda", "changelog.d",
+    "core", "src", "tests", "benchmarks", "tools", "docs", "examples", "conda", "changelog.d",
     "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md",
     "LICENSE", "SECURITY.md",
 )  # fmt: skip
@@ -113,6 +115,8 @@ def try_fault(fault: Fault) -> tuple[str, str]:
         folder = Path(name)
         copy_tree(folder)
         (folder / fault.file).write_text(fault.patched(), encoding="utf-8")
+        if fault.file.startswith("core/"):
+            build(folder)
         code, words = run_tests(folder, fault.tests)
     failed = [line for line in words.splitlines() if line.startswith(("FAILED", "ERROR"))]
     if code == 1:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
-import pandas as pd
 
 from knothole.cli import options
 from knothole.cli.answering import Answering, answering_options
-from knothole.robust import Robust
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from knothole.robust import Robust
 
 
 @click.command(

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import numpy as np
-import pandas as pd
 
 from knothole.cli import options
 from knothole.cli.console import say
@@ -35,9 +34,12 @@ from knothole.columns.read import listed
 from knothole.errors import InvalidInput
 from knothole.files import check_output
 from knothole.out_of_core.files import JSON_LINES, JsonLinesFile, TableFile
-from knothole.out_of_core.lazy import on_cluster
 from knothole.progress import bar
-from knothole.robust import Robust
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from knothole.robust import Robust
 
 TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no")
 
@@ -87,6 +89,8 @@ class Answering:
         be lost, here or on a worker, and returns columns; ``what`` is said while it works and of
         what it has written.
         """
+        import pandas as pd
+
         table = source(self.data, self.lost_marker)
         for name in self.keep:
             check_column(table, name, "--keep")
@@ -146,6 +150,8 @@ class Answering:
     def _asked(self, robust: Robust, ask: Any, tables: Iterator[Any]) -> Iterator[Any]:
         """Answers to tables, one after the other; by the workers of a cluster if there is one."""
         if self.scheduler is not None:
+            from knothole.out_of_core.lazy import on_cluster
+
             return on_cluster(self.scheduler, robust, ask, tables)
         return (ask(robust, one) for one in tables)
 
@@ -172,11 +178,15 @@ class LostMarks:
         columns: Sequence[str],
         shown: str,
     ) -> None:
+        import pandas as pd
+
         self._parts, self._names, self._columns, self._shown = parts, names, columns, shown
         self._rest, self._before = pd.DataFrame(columns=list(names.values())), 0
 
     def of(self, table: pd.DataFrame) -> pd.DataFrame:
         """The mask of the next rows of the table, over the model's columns."""
+        import pandas as pd
+
         n = len(table)
         while len(self._rest) < n and (part := next(self._parts, None)) is not None:
             self._rest = pd.concat([self._rest, part], ignore_index=True)
@@ -204,6 +214,7 @@ class LostMarks:
 
 def _truth(shown: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
     """What makes booleans of the cells of a file: 1, true or yes; 0, false, no or nothing."""
+    import pandas as pd
 
     def read(part: pd.DataFrame) -> pd.DataFrame:
         text = part.map(lambda cell: "" if pd.isna(cell) else str(cell).strip().lower())
@@ -258,7 +269,7 @@ def answering_options(chunk: int) -> options.Decorator:
         options.choice_option(
             "--absent",
             ("error", "hole"),
-            "What to make of a column of the model that DATA does not have.",
+            "What to make of a feature of the model that DATA does not have.",
         ),
         click.option(
             "--chunk",

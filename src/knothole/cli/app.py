@@ -30,7 +30,6 @@ COMMANDS = {
     "tune": "New leaf values, learned from training rows with holes.",
     "report": "One HTML file: what holes do to your model, and what helps.",
     "whatif": "A page to ask a model with unknown inputs, and a server for programs.",
-    "warm": "Compile everything now, for images and CI.",
 }
 
 

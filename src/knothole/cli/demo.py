@@ -61,9 +61,7 @@ def demo(output: Path, repeats: int) -> None:
     No download, about a minute. Writes demo.png, demo.html and demo.knothole.
     """
     import knothole
-    from knothole.wrapping import compile_for
 
-    compile_for("auto", classifier=True)
     # The matrices are small: more threads of the linear algebra would only wait for each other.
     threadpool_limits(limits=1)
     output.mkdir(parents=True, exist_ok=True)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import numpy as np
-import pandas as pd
 
 from knothole.cli import options
 from knothole.cli.answering import Answering, answering_options
-from knothole.robust import Robust
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from knothole.robust import Robust
 
 
 @click.command(
@@ -53,6 +56,8 @@ def explain(
     together = options.groups_of(groups)
     robust = asked.opened()
 
+    import pandas as pd
+
     reading = asked.reading
     inferred = [v.name for v in robust.columns_.variables if v.nullable]
 
@@ -76,5 +81,7 @@ def explain(
 
 def _columns(what: str, values: Any, data: pd.DataFrame, ends: list[str]) -> pd.DataFrame:
     """Values (rows, players) or (rows, players, outputs) as columns, a player after the other."""
+    import pandas as pd
+
     names = [f"{what}_{player}{end}" for player in data.columns for end in ends]
     return pd.DataFrame(values.reshape(len(data), -1), data.index, names)

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
-import pandas as pd
-from sklearn.utils import get_tags
 
+from knothole.columns.auxiliary import without_auxiliary
 from knothole.columns.columns import Column, Columns, found_as
 from knothole.columns.read import listed
 from knothole.errors import ColumnMismatch, DamagedFile, InvalidInput
@@ -30,13 +29,13 @@ from knothole.out_of_core.files import (
     open_table,
     pyarrow_for,
 )
-from knothole.out_of_core.partitions import partitions_of, sample
-from knothole.robust import Robust
-from knothole.storage import load
-from knothole.trees.ensemble import Ensemble
-from knothole.trees.libraries import WITH_FILES, library_of, reader_of
-from knothole.trees.pipelines.composed import is_composed, read_over
-from knothole.trees.read import reading_of
+
+# A command that says what is wrong with a name is not to wait for what reads models.
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from knothole.robust import Robust
+    from knothole.trees.ensemble import Ensemble
 
 
 def source(path: Path, missing: str | None = None) -> TableFile:
@@ -82,14 +81,19 @@ class Match:
             if name is not None
         ]
 
-    def table(self, chunk: pd.DataFrame) -> pd.DataFrame:
-        """The model's columns of a chunk, as far as they are there, under the model's names."""
-        series = {
+    def table(self, chunk: pd.DataFrame, also: Sequence[str] = ()) -> pd.DataFrame:
+        """The model's columns of a chunk, as far as they are there, under the model's names.
+
+        And further columns, under their own.
+        """
+        import pandas as pd
+
+        series: dict[str, Any] = {
             column.name: chunk[name]
             for name, column in zip(self.found, self.columns, strict=True)
             if name is not None
         }
-        return pd.DataFrame(series, index=chunk.index)
+        return pd.DataFrame(series | {name: chunk[name] for name in also}, index=chunk.index)
 
 
 def match(
@@ -110,8 +114,12 @@ def match(
             )
         return Match(columns, tuple(available))
     found = tuple(found_as(columns.names, available))
-    missing = [column.name for column, name in zip(columns, found, strict=True) if name is None]
-    if len(missing) == len(columns) or (missing and absent == "error"):
+    missing = [
+        column.name
+        for column, name in zip(columns, found, strict=True)
+        if name is None and not column.auxiliary
+    ]
+    if not any(found) or (missing and absent == "error"):
         raise ColumnMismatch(
             f"{table.shown}: lacks {len(missing)} of the model's {len(columns)} columns: "
             f"{listed(missing)}. It has {listed(available)}.{_nearest(missing[0], available)} For "
@@ -148,11 +156,18 @@ class OpenedModel:
     takes_nan: bool = True  # whether the library itself does
 
 
-def open_model(path: Path, allow_pickle: bool, train: Path) -> OpenedModel:
+def open_model(
+    path: Path, allow_pickle: bool, train: Path, auxiliary: Sequence[str] = ()
+) -> OpenedModel:
     """A model of either kind; whether a library's own is read right is checked by wrapping.
 
-    What a pipeline's columns are, the training rows show.
+    What a pipeline's columns are, the training rows show; ``auxiliary`` ones are none of them.
     """
+    from knothole.out_of_core.partitions import partitions_of, sample
+    from knothole.storage import load
+    from knothole.trees.pipelines.composed import is_composed, read_over
+    from knothole.trees.read import reading_of
+
     if _is_wrapped(path):
         robust = load(path)
         return OpenedModel(robust, None, robust.ensemble_, robust.columns_)
@@ -160,7 +175,11 @@ def open_model(path: Path, allow_pickle: bool, train: Path) -> OpenedModel:
     if is_composed(native):
         parts = partitions_of(train)
         assert parts is not None  # those of a path
-        ensemble = read_over(native, sample(parts, 0).shown, native=False)
+        known = getattr(native, "feature_names_in_", ())
+        shown = without_auxiliary(sample(parts, 0).shown, auxiliary, known)
+        ensemble = read_over(native, shown, native=False)
+        from sklearn.utils import get_tags
+
         takes_nan = bool(get_tags(native).input_tags.allow_nan)
         return OpenedModel(None, native, ensemble, ensemble.columns, takes_nan)
     reading = reading_of(native)
@@ -174,6 +193,8 @@ def load_wrapped(path: Path) -> Robust:
             f"{path}: not a file of knothole wrap. A library's own model is wrapped first: "
             f"knothole wrap {path} TRAIN."
         )
+    from knothole.storage import load
+
     return load(path)
 
 
@@ -222,6 +243,9 @@ def save_native(model: Any, path: Path) -> None:
 
 def _reader_of_files(model: Any) -> Any:
     """The module of the model's library; None where that has no files but pickles."""
+    from knothole.trees.libraries import WITH_FILES, library_of, reader_of
+    from knothole.trees.pipelines.composed import is_composed
+
     if is_composed(model) or (library := library_of(model)) not in WITH_FILES:
         return None
     return reader_of(library)

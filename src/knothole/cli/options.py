@@ -6,24 +6,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.cli.console import say
 from knothole.cli.files import Match, OpenedModel, check_column, match, source
+from knothole.columns.columns import Column
 from knothole.errors import InvalidInput
-from knothole.inspection.conformal import KEPT
-from knothole.missingness.inference import NanPolicy
 from knothole.out_of_core.files import CHUNK, TableFile, sampled
-from knothole.out_of_core.partitions import Partitions
-from knothole.robust import Robust
-from knothole.trees.classes import class_lists, is_classifier
-from knothole.trees.ensemble import Ensemble
-from knothole.wrapping import wrap
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from knothole.missingness.inference import NanPolicy
+    from knothole.out_of_core.partitions import Partitions
+    from knothole.robust import Robust
+    from knothole.trees.ensemble import Ensemble
 
 Decorator = Callable[[Any], Any]
 
@@ -39,13 +40,14 @@ DENSITIES = {
 }
 
 model_argument = click.argument("model", type=FILE)
-calibrate_option = click.option(
-    "--calibrate",
-    "calibration",
+conformalize_option = click.option(
+    "--conformalize",
+    "held_out",
     type=FILE,
     metavar="FILE",
     help="Rows with the target that MODEL was not trained on: from them knothole predict "
-    "--interval knows how far the target may be. They are kept in the output.",
+    "--interval (--set for classifiers) knows how far the target may be. They are kept in the "
+    "output.",
 )
 
 
@@ -125,6 +127,7 @@ class Learning:
     """How p(X) is learned from a file; see :func:`learning_options`."""
 
     drop: tuple[str, ...]
+    auxiliary: tuple[str, ...]
     density: str
     blocks: bool
     rows: int
@@ -143,6 +146,13 @@ def learning_options(rows: int, what: str) -> Decorator:
             multiple=True,
             metavar="COLUMN",
             help="Column that is no feature; may be repeated.",
+        ),
+        click.option(
+            "--auxiliary",
+            multiple=True,
+            metavar="COLUMN",
+            help="Column that the model never saw, but that tells of its features; may be "
+            "repeated. Later tables may have it or not.",
         ),
         choice_option(
             "--density",
@@ -196,55 +206,70 @@ def read_rows(
 
     Rows whose target is not known are left out; ``hint`` is said where rows are sampled.
     """
-    table, found, names = _matched(path, model, target, learning)
-    frame, total = sampled(table, names, found.described, learning.rows, learning.seed)
+    table, found, names, described = _matched(path, model, target, learning)
+    frame, total = sampled(table, names, described, learning.rows, learning.seed)
     if len(frame) < total:
         say(f"{table.shown}: {len(frame):,} of {total:,} rows, chosen at random.{hint}")
     if target is None:
-        return found.table(frame), None
+        return found.table(frame, learning.auxiliary), None
     known = frame[target].notna().to_numpy()
     if not known.any():
         raise InvalidInput(f"{table.shown}: the target {target!r} is empty in every row.")
     if not known.all():
         say(f"{table.shown}: {int((~known).sum()):,} rows without a target are left out.")
     frame = frame[known].reset_index(drop=True)
-    return found.table(frame), _targets(frame[target], model.ensemble, table.shown)
+    y = _targets(frame[target], model.ensemble, table.shown)
+    return found.table(frame, learning.auxiliary), y
 
 
 def parts_of_file(
     path: Path, model: OpenedModel, target: str | None, learning: Learning
 ) -> Partitions:
     """All rows of a file as :func:`read_rows` has them, so many at a time."""
-    table, found, names = _matched(path, model, target, learning)
+    table, found, names, described = _matched(path, model, target, learning)
+
+    from knothole.out_of_core.partitions import Partitions
 
     def tables() -> Iterator[tuple[pd.DataFrame, NDArray[Any] | None, None]]:
-        for chunk, _ in table.chunks(names, found.described, CHUNK):
+        for chunk, _ in table.chunks(names, described, CHUNK):
             if target is None:
-                yield found.table(chunk), None, None
+                yield found.table(chunk, learning.auxiliary), None, None
             else:
                 known = chunk[chunk[target].notna()]
                 y = _targets(known[target], model.ensemble, table.shown)
-                yield found.table(known), y, None
+                yield found.table(known, learning.auxiliary), y, None
 
     return Partitions.of(tables)
 
 
 def _matched(
     path: Path, model: OpenedModel, target: str | None, learning: Learning
-) -> tuple[TableFile, Match, list[str]]:
-    """A file, where the model's columns are in it, and the columns to read."""
+) -> tuple[TableFile, Match, list[str], list[Column]]:
+    """A file, where the model's columns are in it, the columns to read, and what they hold."""
     table = source(path)
     for name in learning.drop:
         check_column(table, name, "--drop")
+    for name in learning.auxiliary:
+        check_column(table, name, "--auxiliary")
+        if model.robust is not None:
+            raise InvalidInput(
+                f"--auxiliary {name}: the model has been wrapped already, with the columns it "
+                f"has; wrap the library's own file with --auxiliary."
+            )
     targets = [] if target is None else [target]
     for name in targets:
         check_column(table, name, "--target")
-    found = match(model.columns, table, [*learning.drop, *targets])
-    return table, found, [*found.names, *targets]
+    found = match(model.columns, table, [*learning.drop, *learning.auxiliary, *targets])
+    names = list(dict.fromkeys([*found.names, *learning.auxiliary, *targets]))
+    return table, found, names, [*found.described, *map(Column, learning.auxiliary)]
 
 
 def _targets(values: pd.Series[Any], ensemble: Ensemble, where: str) -> NDArray[Any]:
     """Numbers for a regressor, for a classifier its own labels, however the file spells them."""
+    import pandas as pd
+
+    from knothole.trees.classes import class_lists, is_classifier
+
     lists = class_lists(ensemble)
     if not is_classifier(ensemble) or len(lists) > 1:
         try:
@@ -290,6 +315,7 @@ def learn(
 ) -> Robust:
     """What :func:`knothole.wrap` makes of a library's own model and its training rows."""
     import knothole
+    from knothole.wrapping import wrap
 
     density: Any = "auto"
     if learning.density != "auto":
@@ -301,25 +327,31 @@ def learn(
         density,
         blocks="auto" if learning.blocks else None,
         nan_policy=nan_policy,
+        auxiliary=learning.auxiliary,
         random_state=learning.seed,
     )
 
 
-def check_calibration(path: Path | None, target: str | None) -> None:
-    """Refuse, before any work is done, a file for ``--calibrate`` that cannot serve."""
+def check_held_out(path: Path | None, target: str | None) -> None:
+    """Refuse, before any work is done, a file for ``--conformalize`` that cannot serve."""
     if path is None:
         return
     if target is None:
         raise InvalidInput(
-            "--calibrate: needs the column the model predicts; name it with --target."
+            "--conformalize: needs the column the model predicts; name it with --target."
         )
     check_column(source(path), target, "--target")
 
 
-def calibrated(robust: Robust, path: Path | None, target: str | None, learning: Learning) -> Robust:
-    """The model with the intervals that a file's rows give it, where there is one."""
+def conformalized(
+    robust: Robust, path: Path | None, target: str | None, learning: Learning
+) -> Robust:
+    """The model with the intervals or sets that a file's rows give it, where there is one."""
     if path is None:
         return robust
+    from knothole.inspection.conformal import KEPT
+
     model = OpenedModel(robust, None, robust.ensemble_, robust.columns_)
-    table, y = read_rows(path, model, target, replace(learning, drop=(), rows=KEPT))
-    return robust.calibrate(table, y)
+    own = replace(learning, drop=(), auxiliary=(), rows=KEPT)
+    table, y = read_rows(path, model, target, own)
+    return robust.conformalize(table, y)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.cli.answering import Answering, answering_options
 from knothole.errors import InvalidInput
 from knothole.out_of_core.files import CHUNK
-from knothole.robust import Robust
-from knothole.trees.classes import class_lists, is_classifier, label, of_label
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from knothole.robust import Robust
 
 
 @click.command(
@@ -35,9 +37,17 @@ than memory. The output has a row for each row of DATA, in the same order.
 @click.option(
     "--interval",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    metavar="COVERAGE",
-    help="Add the ends of an interval that holds the true value with this probability; MODEL must "
-    "have been calibrated (wrap --calibrate).",
+    metavar="LEVEL",
+    help="Add the ends of an interval that holds the true value with this confidence level; MODEL "
+    "must have been conformalized (wrap --conformalize).",
+)
+@click.option(
+    "--set",
+    "classes",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="LEVEL",
+    help="Add for every class whether it is in a set that holds the true one with this confidence "
+    "level; likewise.",
 )
 @click.option("--std", is_flag=True, help="Add the spread that the holes cause.")
 @click.option("--proba", is_flag=True, help="Add the probability of every class.")
@@ -52,13 +62,19 @@ than memory. The output has a row for each row of DATA, in the same order.
 def predict(
     asked: Answering,
     interval: float | None,
+    classes: float | None,
     std: bool,
     proba: bool,
     quantiles: tuple[float, ...],
 ) -> None:
     """Expected predictions of MODEL (from knothole wrap) for the rows of DATA."""
     robust = asked.opened()
-    _check_asked(robust, proba, quantiles, interval)
+    _check_asked(robust, proba, quantiles)
+    _check_conformal(robust, interval, classes)
+
+    import pandas as pd
+
+    from knothole.trees.classes import class_lists, label, of_label
 
     reading = asked.reading
 
@@ -80,23 +96,35 @@ def predict(
             out.append(pd.DataFrame(model.predict(rows, quantiles=quantiles), index, names))
         if interval is not None:
             out.append(pd.DataFrame(model.predict_interval(rows, interval), index, ["low", "high"]))
+        if classes is not None:
+            names = [f"set_{name}" for name in class_lists(ensemble)[0]]
+            out.append(pd.DataFrame(model.predict_set(rows, classes), index, names))
         first = zip(("prediction", "std"), answers, strict=False)
         return [*(_named(each, name, index) for name, each in first), *out]
 
     asked.answer(robust, ("predicting", "predictions"), ask)
 
 
-def _check_asked(
-    robust: Robust, proba: bool, quantiles: tuple[float, ...], interval: float | None
-) -> None:
+def _check_conformal(robust: Robust, interval: float | None, classes: float | None) -> None:
+    from knothole.trees.classes import is_classifier
+
     classifier = is_classifier(robust.ensemble_)
     if interval is not None and classifier:
-        raise InvalidInput("--interval: the model is a classifier; use --proba instead.")
-    if interval is not None and robust.calibration_ is None:
+        raise InvalidInput("--interval: the model is a classifier; use --set instead.")
+    if classes is not None and not classifier:
+        raise InvalidInput("--set: the model is a regressor; use --interval instead.")
+    if robust.conformal_ is None and (interval is not None or classes is not None):
         raise InvalidInput(
-            "--interval: the model has not been calibrated; wrap or tune it with --calibrate FILE, "
-            "rows with the target that it was not trained on."
+            f"--{'interval' if classes is None else 'set'}: the model has not been conformalized; "
+            f"wrap or tune it with --conformalize FILE, rows with the target that it was not "
+            f"trained on."
         )
+
+
+def _check_asked(robust: Robust, proba: bool, quantiles: tuple[float, ...]) -> None:
+    from knothole.trees.classes import is_classifier
+
+    classifier = is_classifier(robust.ensemble_)
     if proba and not classifier:
         raise InvalidInput("--proba: the model is a regressor; leave it out.")
     if quantiles and (classifier or robust.ensemble_.n_responses > 1):
@@ -105,6 +133,8 @@ def _check_asked(
 
 def _named(values: NDArray[Any], name: str, index: pd.Index[Any]) -> pd.DataFrame:
     """One column of the name, or several that are numbered."""
+    import pandas as pd
+
     if values.ndim == 1:
         return pd.DataFrame({name: values}, index)
     return pd.DataFrame(values, index).add_prefix(f"{name}_")

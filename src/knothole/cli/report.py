@@ -80,7 +80,7 @@ def report(
 ) -> None:
     """Compare ways to answer rows with holes, for MODEL (wrapped, or a library's own file)."""
     check_output(output, model, train, test)
-    opened = open_model(model, learning.allow_pickle, train)
+    opened = open_model(model, learning.allow_pickle, train, learning.auxiliary)
     known = target if target in source(train).names else None
     rows, y = options.read_rows(train, opened, known, learning)
     new_rows, new_y = options.read_rows(test, opened, target, learning)

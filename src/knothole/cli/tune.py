@@ -64,7 +64,7 @@ file.
     show_default=True,
     help="Whether missing values of TRAIN are drawn knowing the target.",
 )
-@options.calibrate_option
+@options.conformalize_option
 @options.all_option
 @options.learning_options(200_000, "tune on")
 def tune(
@@ -77,7 +77,7 @@ def tune(
     ridge: float | None,
     objective: Objective,
     condition_on_target: bool,
-    calibration: Path | None,
+    held_out: Path | None,
     every: bool,
     learning: options.Learning,
 ) -> None:
@@ -89,10 +89,10 @@ def tune(
         condition_on_target=condition_on_target,
     )
     place = model.with_suffix(".tuned.knothole") if output is None else output
-    inputs = model, train, *([] if calibration is None else [calibration])
+    inputs = model, train, *([] if held_out is None else [held_out])
     check_output(place, *inputs)
-    options.check_calibration(calibration, target)
-    opened = open_model(model, learning.allow_pickle, train)
+    options.check_held_out(held_out, target)
+    opened = open_model(model, learning.allow_pickle, train, learning.auxiliary)
     if native is not None:
         if opened.robust is not None:
             raise InvalidInput(
@@ -119,7 +119,7 @@ def tune(
         rows = frame if is_composed(opened.native) else table  # steps take a table as it is
         robust = options.learn(opened, rows, y, learning, "lost")
     tuned = robust.tune(table, y, tuning)
-    tuned = options.calibrated(tuned, calibration, target, learning)
+    tuned = options.conformalized(tuned, held_out, target, learning)
     if native is not None:
         with whole_file(native) as temporary:
             save_native(tuned.to_native(), temporary)

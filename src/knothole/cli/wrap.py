@@ -21,7 +21,8 @@ from knothole.missingness.inference import NanPolicy
 Examples:
   knothole wrap model.json train.csv -o model.knothole
   knothole wrap model.txt train.parquet --target price --all
-  knothole wrap model.json train.csv --target price --calibrate held_out.csv
+  knothole wrap model.json train.csv --target price --conformalize held_out.csv
+  knothole wrap model.json train.csv --target price --auxiliary postcode --auxiliary humidity
   knothole wrap forest.joblib train.csv --allow-pickle --density mixture
 
 MODEL is what the library itself saved: XGBoost's .json or .ubj, LightGBM's .txt, CatBoost's .cbm or
@@ -39,7 +40,7 @@ ignored.
     metavar="COLUMN",
     help="The column the model predicts: lets auto choose the density by prediction error.",
 )
-@options.calibrate_option
+@options.conformalize_option
 @options.choice_option(
     "--nan-policy",
     ("infer", "lost", "native"),
@@ -54,16 +55,16 @@ def wrap(
     train: Path,
     output: Path | None,
     target: str | None,
-    calibration: Path | None,
+    held_out: Path | None,
     nan_policy: NanPolicy,
     every: bool,
     learning: options.Learning,
 ) -> None:
     """Learn the density of TRAIN, so that MODEL can answer rows with missing values."""
     place = model.with_suffix(".knothole") if output is None else output
-    check_output(place, model, train, *([] if calibration is None else [calibration]))
-    options.check_calibration(calibration, target)
-    opened = open_model(model, learning.allow_pickle, train)
+    check_output(place, model, train, *([] if held_out is None else [held_out]))
+    options.check_held_out(held_out, target)
+    opened = open_model(model, learning.allow_pickle, train, learning.auxiliary)
     if opened.robust is not None:
         raise InvalidInput(f"{model}: has been wrapped already; give the library's own file.")
     table: Any
@@ -72,7 +73,7 @@ def wrap(
     else:
         table, y = options.read_rows(train, opened, target, learning, options.USE_ALL)
     robust = options.learn(opened, table, y, learning, nan_policy)
-    robust = options.calibrated(robust, calibration, target, learning)
+    robust = options.conformalized(robust, held_out, target, learning)
     robust.save(place)
     say(f"{robust!r}")
     say(f"wrote {place}")

@@ -13,10 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 from os.path import commonprefix
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
@@ -44,6 +43,9 @@ from knothole.columns.read import (
 )
 from knothole.errors import DamagedFile, InvalidInput
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = [
     "BASELINE", "NOT_RECORDED", "Block", "Column", "Columns", "Evidence", "HashedLevel", "Kind",
     "Variable",
@@ -68,13 +70,15 @@ class Column:
     """One column: its name, its kind, and for a categorical its levels in the order of codes.
 
     ``nullable`` says that NaN can be the model's own value here: "not recorded" is a state of the
-    variable, which a density gives a probability of its own.
+    variable, which a density gives a probability of its own. An ``auxiliary`` column is no feature
+    of the model: it tells of the features, and tables may lack it.
     """
 
     name: str
     kind: Kind = Kind.CONTINUOUS
     levels: tuple[Hashable, ...] = ()
     nullable: bool = False
+    auxiliary: bool = False
 
     def variable(self, position: int) -> Variable:
         """The variable that a column in this position is by itself."""
@@ -156,7 +160,8 @@ class Columns:
     """The columns of a table, in order, and the one-hot blocks among them.
 
     ``named`` is False where the names were made up (a numpy array, a model without feature
-    names): then only the number of columns is checked, not their names.
+    names): then only the number of columns is checked, not their names. Auxiliary columns come
+    after the features.
 
     Examples
     --------
@@ -320,10 +325,14 @@ class Columns:
         return X
 
     def read(self, table: Any, absent: read.Absent = "error") -> Any:
-        """These columns of a table, in this order, as an array or a pandas DataFrame."""
+        """These columns of a table, in this order, as an array or a pandas DataFrame.
+
+        Auxiliary columns that the table does not have are missing; of an array, all of them.
+        """
+        optional = int(self.auxiliary.sum())
         if self.named:
-            return read.read_table(table, self.names, absent)
-        return read.as_many_as(read.read_table(table), self.names)
+            return read.read_table(table, self.names, absent, optional)
+        return read.as_many_as(read.read_table(table), self.names, optional)
 
     def called_as_in(self, table: Any) -> Columns:
         """The columns under the names that they have in a table (:func:`found_as`)."""
@@ -337,8 +346,14 @@ class Columns:
 
     def absent(self, table: Any) -> list[int]:
         """Which of these columns a table does not have."""
-        places = read.places_of(read.as_table(table), self.names) if self.named else []
-        return [number for number, place in enumerate(places) if place is None]
+        return [number for number, place in enumerate(self._places(table)) if place is None]
+
+    def _places(self, table: Any) -> list[int | None]:
+        """Where each column is in a table, or in a mask of one; None where it is not there."""
+        table = table if hasattr(table, "shape") else read.as_table(table)
+        places = read.places_of(table, self.names) if self.named else range(len(self))
+        width = len(read.labels_of(table)) or table.shape[1]
+        return [None if place is None or place >= width else place for place in places]
 
     def mask(self, mask: Any, table: Any) -> Any:
         """A mask of a table's entries as one of these columns.
@@ -350,19 +365,24 @@ class Columns:
         >>> Columns((Column("a"), Column("b"))).mask(table.isna(), table).tolist()
         [[False, True]]
         """
-        if not self.named:
-            return mask
-        by_name = hasattr(mask, "columns")
-        places = read.places_of(mask if by_name else read.as_table(table), self.names)
-        if places == list(range(len(self))):
-            return np.asarray(mask)
+        by_name, given = hasattr(mask, "columns"), np.asarray(mask)
+        places = self._places(mask if by_name else table)
+        if places == list(range(len(self))) or given.ndim != 2:
+            return given
+        there = [number for number, place in enumerate(places) if place is not None]
         order = [place for place in places if place is not None]
-        if not by_name or len(order) < len(self):
+        lacks_features = any(
+            place is None and not column.auxiliary
+            for column, place in zip(self, places, strict=True)
+        )
+        if lacks_features or not (by_name or order == list(range(given.shape[1]))):
             raise InvalidInput(
                 "lost: X has other columns than the model or another order of them, and the mask "
                 "does not name each of the model's. Pass a DataFrame of booleans with their names."
             )
-        return np.asarray(mask)[:, order]
+        out = np.zeros((len(given), len(self)), dtype=given.dtype)
+        out[:, there] = given[:, order]
+        return out
 
     @cached_property
     def _are_numbers(self) -> bool:
@@ -439,6 +459,17 @@ class Columns:
         columns = [
             replace(column, nullable=bool(flag)) for column, flag in zip(self, mask, strict=True)
         ]
+        return replace(self, columns=tuple(columns))
+
+    @cached_property
+    def auxiliary(self) -> Mask:
+        """Which columns are, (columns,)."""
+        return np.array([column.auxiliary for column in self.columns], dtype=np.bool_)
+
+    def with_auxiliary(self, count: int) -> Columns:
+        """The same columns, of which the last ``count`` are auxiliary."""
+        first = len(self) - count
+        columns = [replace(column, auxiliary=i >= first) for i, column in enumerate(self)]
         return replace(self, columns=tuple(columns))
 
     @cached_property
@@ -727,6 +758,7 @@ def describe_columns(columns: Columns) -> dict[str, Any]:
         "columns": [describe_column(column) for column in columns],
         "blocks": [[block.name, list(block.columns), block.baseline] for block in columns.blocks],
         "named": columns.named,
+        "auxiliary": int(columns.auxiliary.sum()),
     }
 
 
@@ -742,7 +774,10 @@ def columns_from(description: dict[str, Any]) -> Columns:
             require(numeric, f"{columns[position].name!r} has levels, and is no dummy")
     blocks = tuple(Block(name, tuple(at), baseline) for name, at, baseline in description["blocks"])
     check_type("named", description["named"], bool)
-    return Columns(columns, blocks, description["named"])
+    count = description.get("auxiliary", 0)
+    check_type("auxiliary", count, int)
+    require(0 <= count < max(1, len(columns)), f"{count} of {len(columns)} columns are auxiliary")
+    return Columns(columns, blocks, description["named"]).with_auxiliary(count)
 
 
 def describe_column(column: Column | Variable) -> dict[str, Any]:

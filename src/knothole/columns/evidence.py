@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole._core import columns as kernels
 from knothole.arrays import Floats, Mask, Words
-from knothole.compiled.bits import pack, put, set_words, starts, unpack, word_offsets
-from knothole.compiled.policy import inner, njit
+from knothole.bits import pack, set_words, starts, unpack, word_offsets
 from knothole.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Evidence:
         one then has the code of its last level, None).
     allowed : uint64 (rows, words) or None
         None where every hole is a whole one. Otherwise the categories that each categorical
-        variable may have, as sets (:mod:`knothole.compiled.bits`) that stand in a row; the bit of
+        variable may have, as sets (:mod:`knothole.bits`) that stand in a row; the bit of
         unseen categories is never set. A row's point has its one bit, a whole hole all bits, and a
         block in part observed those that remain; it is NaN in ``points``.
     n_levels : int64 (variables,)
@@ -221,10 +221,6 @@ class Evidence:
             yield v, rows, self.odds[rows, v]
 
 
-# What `read_categories` reports.
-POINTS, RESTRICTED, NOT_NULLABLE, NOT_A_CODE, NOT_A_DUMMY, TWO_ONES, NO_CATEGORY, BOTH = range(8)
-
-
 class Variables(NamedTuple):
     """The variables of a table as plain arrays, for the kernels.
 
@@ -247,27 +243,30 @@ def read_evidence(
         if not (variables.n_levels.any() or variables.nullable.any()):
             return Evidence(X)
         holes = np.isnan(X)
+    X, holes = np.ascontiguousarray(X), np.ascontiguousarray(holes)
     points = np.empty((len(X), len(variables.n_levels)))
     numbers, number_holes = X, holes
     if variables.block.any():
         first = variables.members[variables.start[:-1]]
-        numbers, number_holes = X[:, first], holes[:, first]
+        numbers, number_holes = X.take(first, axis=1), holes.take(first, axis=1)
     may_be_nan = variables.nullable | (variables.n_levels > 0)
-    row = read_numbers(numbers, number_holes, may_be_nan, points)
+    row = kernels.read_numbers(numbers, number_holes, may_be_nan, points)
     if row >= 0:
         unexpected = np.isnan(numbers[row]) & ~number_holes[row] & ~may_be_nan
-        raise _refusal(variables, described, NOT_NULLABLE, row, int(np.argmax(unexpected)), X)
+        raise _refusal(
+            variables, described, kernels.NOT_NULLABLE, row, int(np.argmax(unexpected)), X
+        )
     categorical = np.flatnonzero(variables.n_levels)
     if not len(categorical):
         return Evidence(points)
-    problem, row, variable = read_categories(X, holes, tuple(variables), categorical, points)
-    if problem > RESTRICTED:
+    problem, row, variable = kernels.read_categories(X, holes, variables, categorical, points)
+    if problem > kernels.RESTRICTED:
         raise _refusal(variables, described, problem, row, variable, X)
-    if problem == POINTS:
+    if problem == kernels.POINTS:
         return Evidence(points)
     offsets = word_offsets(variables.n_levels)
     allowed = np.zeros((len(X), int(offsets[-1])), dtype=np.uint64)
-    read_allowed(holes, tuple(variables), categorical, offsets, points, allowed)
+    kernels.read_allowed(holes, variables, categorical, offsets, points, allowed)
     return Evidence(points, allowed, variables.n_levels)
 
 
@@ -299,24 +298,24 @@ def _refusal(
     members = variables.members[variables.start[variable] : variables.start[variable + 1]]
     name = described[variable].name
     where = f"in row {row}, "
-    if problem == NOT_NULLABLE:
+    if problem == kernels.NOT_NULLABLE:
         return InvalidInput(
             f"{where}variable {name!r} is said to be not recorded, but "
             f"'not recorded' is not one of the variable's states. Declare the column nullable "
             f"(Columns.with_nullable) before the density is fitted, or mark it as missing."
         )
     got = X[row, members].tolist()
-    if problem == NOT_A_CODE:
+    if problem == kernels.NOT_A_CODE:
         return InvalidInput(
             f"{where}column {name!r} must hold codes of its levels, whole numbers from 0 to "
             f"{variables.n_levels[variable] - variables.nullable[variable] - 1}; got {got[0]}. "
             f"Encode tables with Columns.matrix."
         )
     rule = {
-        NOT_A_DUMMY: "dummies must be 0 or 1",
-        TWO_ONES: "at most one dummy may be 1",
-        NO_CATEGORY: "all dummies are 0, but a row of zeros never occurred in training",
-        BOTH: "some dummies are observed, others are the model's own NaN",
+        kernels.NOT_A_DUMMY: "dummies must be 0 or 1",
+        kernels.TWO_ONES: "at most one dummy may be 1",
+        kernels.NO_CATEGORY: "all dummies are 0, but a row of zeros never occurred in training",
+        kernels.BOTH: "some dummies are observed, others are the model's own NaN",
     }[problem]
     return InvalidInput(
         f"{where}one-hot block {name!r} contradicts itself: {rule}; got {got}. Correct the "
@@ -441,118 +440,3 @@ def checked_lost(lost: Any, matrix: Floats) -> Mask:
             f"values alone."
         )
     return mask
-
-
-# --- kernels -------------------------------------------------------------------------------------
-
-
-@njit
-def read_numbers(X, holes, nullable, points):  # type: ignore[no-untyped-def]
-    """Points of numeric variables; returns the first row with a NaN that should not be, or -1.
-
-    Without branches: which entries are holes cannot be guessed.
-    """
-    for i in range(len(X)):
-        row, hole, out = X[i], holes[i], points[i]
-        unexpected = False
-        for v in range(len(row)):
-            unrecorded = np.isnan(row[v]) & (not hole[v])
-            unexpected |= unrecorded & (not nullable[v])
-            out[v] = np.nan if hole[v] else (NOT_RECORDED if unrecorded else row[v])
-        if unexpected:
-            return i
-    return -1
-
-
-@njit
-def read_categories(X, holes, variables, categorical, points):  # type: ignore[no-untyped-def]
-    """Points of categorical variables; returns what was found, and a problem's row and variable."""
-    start, members, n_levels, block, nullable = variables
-    found = POINTS
-    for i in range(len(X)):
-        for v in categorical:
-            columns = members[start[v] : start[v + 1]]
-            if block[v]:
-                kind, point = block_point(X[i], holes[i], columns, n_levels[v], nullable[v])
-            else:
-                x, hole = X[i, columns[0]], holes[i, columns[0]]
-                kind, point = category_point(x, hole, n_levels[v], nullable[v])
-            points[i, v] = point
-            if kind == RESTRICTED:
-                found = RESTRICTED
-            elif kind != POINTS:
-                return kind, i, v
-    return found, 0, 0
-
-
-@inner
-def category_point(x, hole, n_levels, nullable):  # type: ignore[no-untyped-def]
-    """What an entry says of a categorical column: (what was found, the point)."""
-    if hole:
-        return POINTS, np.nan
-    if np.isnan(x):
-        return (POINTS, float(n_levels - 1)) if nullable else (NOT_NULLABLE, np.nan)
-    if x >= 0 and x < n_levels - nullable and x == np.floor(x):
-        return POINTS, x
-    return NOT_A_CODE, np.nan
-
-
-@inner
-def block_point(row, holes, dummies, n_levels, nullable):  # type: ignore[no-untyped-def]
-    """What a row says of a block: (what was found, the point)."""
-    n_holes, n_unrecorded, one = 0, 0, -1
-    last_hole = -1
-    for c in range(len(dummies)):
-        x = row[dummies[c]]
-        if holes[dummies[c]]:
-            n_holes += 1
-            last_hole = c
-        elif np.isnan(x):
-            n_unrecorded += 1
-        elif x == 1:
-            if one >= 0:
-                return TWO_ONES, np.nan
-            one = c
-        elif x != 0:
-            return NOT_A_DUMMY, np.nan
-    if n_unrecorded:
-        if not nullable:
-            return NOT_NULLABLE, np.nan
-        if n_unrecorded + n_holes < len(dummies):
-            return BOTH, np.nan
-        return POINTS, float(n_levels - 1)
-    if one >= 0:
-        return POINTS, float(one)
-    if n_holes == len(dummies):
-        return POINTS, np.nan
-    baseline = n_levels - nullable > len(dummies)
-    if n_holes == 0:
-        return (POINTS, float(len(dummies))) if baseline else (NO_CATEGORY, np.nan)
-    if n_holes == 1 and not baseline:
-        return POINTS, float(last_hole)
-    return RESTRICTED, np.nan
-
-
-@njit
-def read_allowed(holes, variables, categorical, offsets, points, allowed):  # type: ignore[no-untyped-def]
-    """Set the bits of the categories that each row allows; ``allowed`` comes in as zeros."""
-    start, members, n_levels, block, nullable = variables
-    for i in range(len(points)):
-        for v in categorical:
-            words, first = allowed[i], offsets[v]
-            if not np.isnan(points[i, v]):
-                put(words, first, int(points[i, v]))
-                continue
-            dummies = members[start[v] : start[v + 1]]
-            whole = True
-            if block[v]:
-                for c in range(len(dummies)):
-                    whole = whole and holes[i, dummies[c]]
-            for c in range(n_levels[v]):
-                if whole:
-                    put(words, first, c)
-                elif c < len(dummies):
-                    if holes[i, dummies[c]]:
-                        put(words, first, c)
-                elif c < n_levels[v] - nullable[v]:  # the baseline
-                    put(words, first, c)

@@ -11,12 +11,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints, Mask
 from knothole.columns.columns import Column, Columns, Kind
-from knothole.columns.read import as_table, class_of, is_lazy_frame, labels_of, places_of
+from knothole.columns.read import (
+    as_table,
+    class_of,
+    is_lazy_frame,
+    labels_of,
+    missing_objects,
+    places_of,
+)
 from knothole.errors import InvalidInput
 
 #: The column of a long table that tells its draws apart.
@@ -36,6 +42,8 @@ def like(table: Any, values: NDArray[Any], names: Sequence[Any] | None = None) -
         return values
     names = list(range(values.shape[-1]) if names is None else names)
     if package == "pandas":
+        import pandas as pd
+
         index = pandas_index(table)
         return pd.Series(values, index) if values.ndim == 1 else pd.DataFrame(values, index, names)
     library = sys.modules[package]
@@ -50,32 +58,6 @@ def pandas_index(table: Any) -> Any:
     return table.index if class_of(table) == ("pandas", "DataFrame") else None
 
 
-class _OfFrames(type):
-    """Any DataFrame passes for one of such a class, as pandas' own comparisons ask."""
-
-    def __instancecheck__(cls, other: Any) -> bool:
-        return isinstance(other, pd.DataFrame)
-
-
-class Shares(pd.DataFrame, metaclass=_OfFrames):
-    """A DataFrame of which ``[:, i]`` is a column too, as scikit-learn takes it of probabilities.
-
-    Examples
-    --------
-    >>> Shares([[0.25, 0.75]], columns=["no", "yes"])[:, 1].tolist()
-    [0.75]
-    """
-
-    _constructor = pd.DataFrame  # what is made of it is nothing special
-
-    def __getitem__(self, key: Any) -> Any:
-        by_place = isinstance(key, tuple) and isinstance(key[0], slice)
-        return self.to_numpy()[key] if by_place else super().__getitem__(key)
-
-    def __reduce__(self) -> Any:
-        return pd.DataFrame, (pd.DataFrame(self),)
-
-
 # --- tables with values filled in ----------------------------------------------------------------
 
 
@@ -86,6 +68,7 @@ def filled(table: Any, columns: Columns, matrix: Floats, holes: Mask) -> Any:
 
     Examples
     --------
+    >>> import pandas as pd
     >>> table = pd.DataFrame({"age": pd.array([31, None], "Int64"), "city": ["Graz", None]})
     >>> columns = Columns.infer(table)
     >>> holes = np.array([[False, False], [True, True]])
@@ -105,7 +88,7 @@ def filled(table: Any, columns: Columns, matrix: Floats, holes: Mask) -> Any:
     }
     if isinstance(table, np.ndarray):
         return _filled_array(table, changes)
-    if isinstance(table, pd.DataFrame):
+    if package not in ("polars", "pyarrow"):
         out = table.copy()
         for place, change in changes.items():
             out.isetitem(place, _filled_series(table.iloc[:, place].copy(), *change))
@@ -143,7 +126,7 @@ def _has_floats(entries: list[Any]) -> bool:
 
 def _holds_booleans(column: NDArray[Any]) -> bool:
     """Whether all that is known of a column of objects are booleans."""
-    known = column[~pd.isna(column)] if column.dtype.kind == "O" else column[:0]
+    known = column[~missing_objects(column)] if column.dtype.kind == "O" else column[:0]
     return bool(len(known)) and all(isinstance(value, (bool, np.bool_)) for value in known)
 
 
@@ -177,6 +160,8 @@ def _filled_series(series: Any, column: Column, rows: Ints, values: Floats) -> A
     if _takes_floats(column, dtype):
         series.iloc[rows] = values.astype(dtype)
         return series
+    import pandas as pd
+
     entries = _entries(column, values)
     if isinstance(dtype, pd.CategoricalDtype):
         known = set(dtype.categories)
@@ -229,6 +214,8 @@ def long(draws: Sequence[Any]) -> Any:
     if package == "pandas":
         for number, draw in enumerate(draws):
             draw.insert(0, DRAW, number)
+        import pandas as pd
+
         return pd.concat(draws)
     library = sys.modules[package]
     if package == "polars":

@@ -18,15 +18,17 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Mask
 from knothole.checks import check_choice
 from knothole.errors import ColumnMismatch, InvalidInput, MissingExtra, UnseenCategory
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: What becomes of a column that a table does not have.
 Absent = Literal["error", "hole"]
@@ -81,6 +83,7 @@ def places_of(table: Any, names: Sequence[str]) -> list[int | None]:
 
     Examples
     --------
+    >>> import pandas as pd
     >>> places_of(pd.DataFrame({"b": [1], "a": [2]}), ["a", "b", "c"])
     [1, 0, None]
     """
@@ -134,6 +137,8 @@ def as_table(table: Any) -> Any:
     """
     if isinstance(table, (list, tuple)):
         if _are_dictionaries(table):
+            import pandas as pd
+
             keys = list(dict.fromkeys(key for row in table for key in row))
             columns = pd.Index(keys, tupleize_cols=False)
             return pd.DataFrame(_rows_of_dictionaries(table, keys), columns=columns, copy=False)
@@ -203,6 +208,8 @@ def _polars_as_arrow(table: Any) -> Any:
 
 def _from_arrow(table: Any) -> pd.DataFrame:
     """A DataFrame of what an Arrow table holds; :func:`read_column` says what is no column."""
+    import pandas as pd
+
     pa = sys.modules["pyarrow"]
     columns, nullable = [], False
     for column in table.columns:
@@ -233,6 +240,8 @@ def _are_categories(column: Any) -> bool:
 
 @cache
 def _nullable_types(pa: Any) -> dict[Any, Any]:
+    import pandas as pd
+
     integers = {
         getattr(pa, name.lower())(): getattr(pd, f"{name}Dtype")()
         for name in ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
@@ -261,7 +270,12 @@ def _hint(table: Any) -> str:
 # --- the columns that are asked for --------------------------------------------------------------
 
 
-def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = "error") -> Any:
+def read_table(
+    table: Any,
+    names: Sequence[str] | None = None,
+    absent: Absent = "error",
+    optional: int = 0,
+) -> Any:
     """Convert a table (:func:`as_table`), and pick the columns of these names.
 
     Parameters
@@ -272,6 +286,8 @@ def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = 
         many. Others are not looked at.
     absent : {"error", "hole"}
         What one of them is that the table does not have.
+    optional : int
+        So many, the last ones, may be absent whatever ``absent`` says.
 
     Raises
     ------
@@ -289,7 +305,7 @@ def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = 
         keys = dict.fromkeys(key for row in table for key in row)
         if set(map(type, keys)) == {str}:
             if not keys.keys() >= set(names):
-                check_absent(names, list(keys), absent)
+                check_absent(names, list(keys), absent, optional)
             return _rows_of_dictionaries(table, names)
     elif is_lazy_frame(table):
         table = table.collect()
@@ -297,7 +313,7 @@ def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = 
     if package in ("polars", "pyarrow"):
         if names is not None:
             labels = labels_of(table)
-            check_absent(names, labels, absent)
+            check_absent(names, labels, absent, optional)
             wanted = set(names)
             places = [place for place, label in enumerate(labels) if label in wanted]
             table = table[:, places] if package == "polars" else table.select(places)
@@ -315,11 +331,11 @@ def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = 
     if names is None or table_names == tuple(names):
         return table
     if not named:
-        return as_many_as(table, names)
+        return as_many_as(table, names, optional)
     place_of = {name: place for place, name in enumerate(table_names)}
     if place_of.keys() >= set(names):
         return table.iloc[:, [place_of[name] for name in names]]
-    check_absent(names, table_names, absent)
+    check_absent(names, table_names, absent, optional)
     present = [name for name in names if name in place_of]
     return (
         table.iloc[:, [place_of[name] for name in present]]
@@ -351,26 +367,47 @@ def _check_types(table: Any) -> None:
             raise _refused(field.name, field.type)
 
 
-def as_many_as(table: Any, names: Sequence[str]) -> Any:
-    """The table itself, which must have as many columns."""
-    if table.shape[1] != len(names):
+def as_many_as(table: Any, names: Sequence[str], optional: int = 0) -> Any:
+    """The table itself, which must have as many columns; the last ``optional`` may be added.
+
+    Examples
+    --------
+    >>> as_many_as(np.array([[1.0], [2.0]]), ["a", "b"], optional=1).tolist()
+    [[1.0, nan], [2.0, nan]]
+    """
+    lacking = len(names) - table.shape[1]
+    if optional and lacking == optional:
+        if not isinstance(table, np.ndarray):
+            return table.set_axis(range(table.shape[1]), axis=1).reindex(columns=range(len(names)))
+        plain = table.dtype.kind in "fb" or (table.dtype.kind in "iu" and table.itemsize < 8)
+        nothing = np.full((len(table), optional), np.nan)
+        # Large integers, which floats would not tell apart, stay what they are.
+        return np.hstack([table if plain else table.astype(object), nothing])
+    if lacking:
+        without = f", or {len(names) - optional} without the auxiliary ones" if optional else ""
         raise ColumnMismatch(
-            f"the table must have {len(names)} columns ({listed(names)}); got {table.shape[1]}."
+            f"the table must have {len(names)} columns ({listed(names)}){without}; got "
+            f"{table.shape[1]}."
         )
     return table
 
 
-def check_absent(expected: Sequence[str], got: Sequence[str], absent: Absent = "error") -> None:
+def check_absent(
+    expected: Sequence[str], got: Sequence[str], absent: Absent = "error", optional: int = 0
+) -> None:
     """Refuse columns that lack some of the expected ones, or all where some may be absent.
+
+    The last ``optional`` of them may be in any case.
 
     Examples
     --------
     >>> check_absent(["a", "b"], ["c", "b"], "hole")
     """
     there, wanted = set(got), set(expected)
-    missing = [name for name in expected if name not in there]
+    required = expected[: len(expected) - optional]
+    missing = [name for name in required if name not in there]
     check_choice("absent", absent, ("error", "hole"))
-    if missing and (absent == "error" or len(missing) == len(expected)):
+    if missing and (absent == "error" or not there & wanted):
         further = [name for name in got if name not in wanted]
         beside = f"; {listed(further)} not expected" if further else ""
         raise ColumnMismatch(
@@ -460,15 +497,17 @@ def read_column(name: str, column: Any) -> RawColumn:
         category.
     """
     dtype = column.dtype
-    if isinstance(dtype, pd.CategoricalDtype):
-        codes = column.cat.codes.to_numpy()
-        values = np.where(codes < 0, np.nan, codes)
-        return RawColumn(name, values, tuple(column.cat.categories.tolist()))
     if isinstance(dtype, np.dtype) and dtype.kind in "fiub":
         exact = np.asarray(column)
         return _numbers(name, exact.astype(np.float64, copy=False), exact)
     if isinstance(dtype, np.dtype) and dtype.kind in "OUST":
         return _objects(name, np.asarray(column, dtype=object))
+    import pandas as pd
+
+    if isinstance(dtype, pd.CategoricalDtype):
+        codes = column.cat.codes.to_numpy()
+        values = np.where(codes < 0, np.nan, codes)
+        return RawColumn(name, values, tuple(column.cat.categories.tolist()))
     kinds = pd.api.types
     if kinds.is_complex_dtype(dtype) or isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)):
         raise _refused(name, dtype)
@@ -498,7 +537,7 @@ def plain_floats(table: NDArray[Any] | pd.DataFrame) -> Floats | None:
     >>> plain_floats(as_table([[1, "red"]])) is None
     True
     """
-    if isinstance(table, pd.DataFrame):
+    if not isinstance(table, np.ndarray):
         if not all(map(_is_plain, table.dtypes.tolist())):
             return None
         return np.array(table.to_numpy(dtype=np.float64), order="C")
@@ -538,7 +577,7 @@ def _numbers(name: str, values: Floats, exact: NDArray[Any]) -> RawColumn:
 def _objects(name: str, values: NDArray[Any]) -> RawColumn:
     """A column of Python objects: numbers where all entries are, levels otherwise."""
     try:
-        missing = np.asarray(pd.isna(values), dtype=np.bool_)
+        missing = missing_objects(values)
     except decimal.InvalidOperation as error:
         raise _no_number(name, decimal.Decimal("sNaN")) from error
     observed = values[~missing]
@@ -560,6 +599,32 @@ def _objects(name: str, values: NDArray[Any]) -> RawColumn:
     codes = {level: code for code, level in enumerate(levels)}
     out[~missing] = [codes[value] for value in observed.tolist()]
     return RawColumn(name, out, levels)
+
+
+def missing_objects(values: NDArray[Any]) -> Mask:
+    """Which entries of an array of objects are missing: those that :func:`pandas.isna` says.
+
+    Where pandas has not been imported its own missing values cannot be there, and the others are
+    found without it.
+
+    Examples
+    --------
+    >>> missing_objects(np.array([None, "a", 1, float("nan")], dtype=object)).tolist()
+    [True, False, False, True]
+    """
+    if "pandas" in sys.modules:
+        import pandas as pd
+
+        return np.asarray(pd.isna(values), dtype=np.bool_)
+    missing = (
+        value is None or (isinstance(value, _PERHAPS_NAN) and bool(value != value))
+        for value in values.flat
+    )
+    return np.fromiter(missing, np.bool_, values.size).reshape(values.shape)
+
+
+# Types of which a value may differ from itself.
+_PERHAPS_NAN = (float, complex, np.inexact, np.datetime64, np.timedelta64, decimal.Decimal)
 
 
 def _as_floats(name: str, values: NDArray[Any]) -> Floats:

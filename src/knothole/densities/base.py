@@ -18,10 +18,6 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
-from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats, Mask
 from knothole.checks import check_array, check_number, check_type, check_whole, require
@@ -37,10 +33,10 @@ from knothole.columns.columns import (
 )
 from knothole.columns.evidence import NOT_RECORDED, with_nan
 from knothole.columns.read import read_table, row_weights
-from knothole.compiled.sobol import WORD, Points, row_keys
-from knothole.compiled.threads import over_chunks
 from knothole.densities import storage
+from knothole.densities.cache import learn_once
 from knothole.densities.em import Parameters, Run, Training, WeightedRows, expected, train
+from knothole.densities.estimator import Estimator
 from knothole.densities.univariate.base import Univariate, draw_allowed, log_of
 from knothole.densities.univariate.families import (
     check_distributions,
@@ -57,6 +53,8 @@ from knothole.out_of_core.partitions import (
     weights_of,
 )
 from knothole.progress import tell
+from knothole.sobol import WORD, Points, row_keys
+from knothole.threads import over_chunks
 
 D = TypeVar("D", bound="Density")
 
@@ -71,6 +69,8 @@ def check_names(parameter: str, names: Iterable[str], variables: Iterable[Variab
 
 def of_same_size(density: D, fitted: Density) -> D:
     """A new density like the first, with the size and prior another has found where left open."""
+    from sklearn.base import clone
+
     fresh: D = clone(density)
     for name, size in (
         ("components", "weights_"),
@@ -107,7 +107,7 @@ class Within:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Density(BaseEstimator):
+class Density(Estimator):
     """Base of all densities.
 
     A subclass implements ``_fit``, ``log_evidence``, ``coordinate_variables`` and ``draw``,
@@ -250,7 +250,7 @@ class Density(BaseEstimator):
         self.variables_ = variables + targets
         weight = row_weights(sample_weight, len(matrix))
         self._check_parameters()
-        self._fit(self.extended(evidence, target), weight)
+        learn_once(self, self._fit, self.extended(evidence, target), weight)
         self._warn_of_early_stop()
         return self
 
@@ -418,6 +418,8 @@ class Density(BaseEstimator):
         return None if self.strength == "auto" else float(self.strength)
 
     def _warn_of_early_stop(self) -> None:
+        from sklearn.exceptions import ConvergenceWarning
+
         if not self.converged_:
             warnings.warn(
                 f"EM stopped after max_iter={self.max_iter} steps while it was still gaining more "
@@ -428,6 +430,8 @@ class Density(BaseEstimator):
 
     def _rng(self) -> np.random.Generator:
         """A generator that ``random_state`` determines."""
+        from sklearn.utils import check_random_state
+
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return np.random.default_rng(seed)
 
@@ -480,12 +484,6 @@ class Density(BaseEstimator):
         check_type("converged", self.converged_, bool)
         check_type("strength", self.strength_, float, int)
         check_array("objective", self.objective_, (None,))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.estimator_type = "density_estimator"
-        return tags
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -830,6 +828,8 @@ def fit_parts(density: D, parts: Partitions, columns: Columns | None) -> D:
 
 def go_on(density: D, drawn: Sample, sentinel: Floats | None = None) -> D:
     """EM goes on with all rows of a table in parts; ``sentinel`` is what a model takes for NaN."""
+    from threadpoolctl import threadpool_limits
+
     parts = drawn.parts
     holes = Evidence(np.full((WEIGHED, len(density.columns_.variables)), np.nan))
     some = density.encoded(density.extended(holes, None), np.ones(WEIGHED))

@@ -10,13 +10,13 @@ entries are hidden at random.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats, Mask
 from knothole.columns.columns import Columns
@@ -109,9 +109,12 @@ def hold_out(
 
     Only rows that are ``eligible`` are held out; by default all are.
     """
+    from sklearn.utils import check_random_state
+
     if len(matrix) < TOO_FEW_TO_HOLD_OUT:
         return []
-    rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    rng = np.random.default_rng(seed)
     few = len(matrix) < FEW_ROWS
     learned = SECOND_LOOK * rows_to_screen(len(columns.variables))
     judged = min(SECOND_LOOK * ROWS_TO_JUDGE, round(HELD_OUT * len(matrix)))
@@ -124,13 +127,14 @@ def hold_out(
     else:
         parts = [candidates[:judged]]
     out = []
-    for own in parts:
+    for number, own in enumerate(parts):
         train, held = _all_observed(rows[~np.isin(rows, own)], own, matrix)
         added = holes[rng.choice(train, size=len(held))]
         for variable in columns.variables:
             members = list(variable.columns)
             if not holes[:, members].any():
-                added[:, members] = rng.random((len(held), 1)) < RATE
+                hidden = hidden_at_random(variable.name, len(held), seed + number)
+                added[:, members] = hidden[:, None]
         # An entry that is NaN as the model's own value stays so where no hole is put on it.
         masked = np.where(added, np.nan, matrix[held])
         out.append(HeldOut(train, held, masked, holes[held] | added))
@@ -146,6 +150,18 @@ def _all_observed(train: Rows, held: Rows, matrix: Floats) -> tuple[Rows, Rows]:
     needed = known[:, lost].argmax(axis=0)
     added = np.setdiff1d(needed, train)
     return np.concatenate([added, train]), held[~np.isin(held, needed)]
+
+
+def hidden_at_random(name: str, rows: int, seed: int) -> Mask:
+    """Rows in which a variable is hidden, :data:`RATE` of them: the order of columns is no matter.
+
+    Examples
+    --------
+    >>> hidden_at_random("age", 6, seed=0).tolist()
+    [False, False, False, False, False, False]
+    """
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    return rng.random(rows) < RATE
 
 
 def mean_and_error(difference: Floats, weight: Floats) -> tuple[float, float]:

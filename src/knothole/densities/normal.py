@@ -1,26 +1,52 @@
-"""Normal distribution functions on scipy's: masses of intervals, one and two at a time, moments.
-
-Kernels have quantiles of their own, in :mod:`knothole.compiled.sobol`.
-"""
+"""The normal distribution: its function and quantiles, masses of intervals and boxes, moments."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, owens_t
 
+from knothole._core import normal as core
 from knothole.arrays import Floats
 
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 MOST_INTERVALS = 2
 
 
+def normal_cdf(z: Any) -> Floats:
+    """P(Z < z) of a standard normal Z, accurate in the lower tail.
+
+    Examples
+    --------
+    >>> normal_cdf([0.0, -np.inf]).tolist()
+    [0.5, 0.0]
+    """
+    z = np.asarray(z, dtype=np.float64, order="C")
+    out: Floats = np.empty_like(z)
+    core.cdf(z.reshape(-1), out.reshape(-1))
+    return out
+
+
+def normal_quantile(u: Any) -> Floats:
+    """The z with P(Z < z) = u, for u between 0 and 1.
+
+    Examples
+    --------
+    >>> normal_quantile([0.5, 0.975]).round(6).tolist()
+    [0.0, 1.959964]
+    """
+    u = np.asarray(u, dtype=np.float64, order="C")
+    out: Floats = np.empty_like(u)
+    core.quantile(u.reshape(-1), out.reshape(-1))
+    return out
+
+
 def normal_mass(low: Floats, high: Floats) -> Floats:
     """P(low <= N(0, 1) < high), accurate in both tails."""
     # In the upper tail both distribution functions are near 1: mirror it to the lower one.
     upper = low > 0
-    mass = ndtr(np.where(upper, -low, high)) - ndtr(np.where(upper, -high, low))
+    mass = normal_cdf(np.where(upper, -low, high)) - normal_cdf(np.where(upper, -high, low))
     return np.asarray(np.maximum(mass, 0.0))
 
 
@@ -49,6 +75,8 @@ def below(h: Floats, k: Floats, rho: Floats) -> Floats:
     Owen (1956): with a_h = (k - rho h) / (h sqrt(1 - rho^2)) and a_k likewise,
     P = (Phi(h) + Phi(k)) / 2 - T(h, a_h) - T(k, a_k) - [1/2 where h and k have opposite signs].
     """
+    from scipy.special import owens_t
+
     root = np.sqrt(np.maximum((1 - rho) * (1 + rho), np.finfo(np.float64).tiny))
     finite = np.isfinite(h) & np.isfinite(k)
     # Away from 0, where the formula takes limits; a shift of 1e-300 changes no probability.
@@ -57,9 +85,10 @@ def below(h: Floats, k: Floats, rho: Floats) -> Floats:
     with np.errstate(over="ignore"):
         a_h = (k_safe / h_safe - rho) / root
         a_k = (h_safe / k_safe - rho) / root
-    inner = 0.5 * (ndtr(h_safe) + ndtr(k_safe)) - owens_t(h_safe, a_h) - owens_t(k_safe, a_k)
+    inner = 0.5 * (normal_cdf(h_safe) + normal_cdf(k_safe))
+    inner = inner - owens_t(h_safe, a_h) - owens_t(k_safe, a_k)
     inner = inner - 0.5 * (h_safe * np.sign(k_safe) < 0)
-    outer = np.where(np.isposinf(h), ndtr(k), np.where(np.isposinf(k), ndtr(h), 0.0))
+    outer = np.where(np.isposinf(h), normal_cdf(k), np.where(np.isposinf(k), normal_cdf(h), 0.0))
     outer = np.where(np.isneginf(h) | np.isneginf(k), 0.0, outer)
     return np.asarray(np.where(finite, inner, outer))
 

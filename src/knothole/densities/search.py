@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats
 from knothole.densities.em import STRENGTH, Learner, Run, Training, WeightedRows
@@ -50,6 +49,8 @@ def learn(
     learners differ in how they read columns. ``strength`` is that of the prior, None for the
     learner's own.
     """
+    from threadpoolctl import threadpool_limits
+
     # On matrices this small, threads of BLAS wait for one another most of the time.
     with threadpool_limits(1, "blas"):
         first = learners[0]

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats, Mask
 from knothole.columns.columns import Columns, Kind
@@ -115,6 +113,8 @@ def select(
     >>> select(candidates, X, Columns.infer(X)).selection_["name"].tolist()
     ['Mixture', 'Factorized']
     """
+    from sklearn.base import clone
+
     named = _named(candidates)
     weight = row_weights(sample_weight, len(matrix))
     parts = hold_out(matrix, columns, random_state, eligible)
@@ -126,23 +126,30 @@ def select(
     def fitted(density: Density, rows: Any) -> Density:
         return _fit(clone(density), matrix[rows] / unit, columns, weight[rows])
 
-    def judge(candidates: Sequence[Candidate], parts: Sequence[HeldOut], work: float) -> None:
+    def judge(
+        candidates: Sequence[Candidate], parts: Sequence[HeldOut], work: float, stage: str
+    ) -> None:
         for candidate in candidates:
+            advance(f"{stage}: {candidate.name}", 0.0)
             candidate.judge(parts, fitted, weight, loss)
             advance(str(candidate), work / len(candidates))
 
+    screening = SCREENING
     if len(parts) > 1:
         # Sizes are found once, on all rows, and not again in every fold.
+        screening /= 2
         for candidate in tried:
+            advance(f"choose the size of a density: {candidate.name}", 0.0)
             candidate.find_size(fitted)
+            advance("", screening / len(tried))
     screen = rows_to_screen(len(columns.variables)), ROWS_TO_JUDGE
     first = [part.first(*screen) for part in parts] if len(parts) == 1 else parts
-    judge(tried, first, SCREENING)
+    judge(tried, first, screening, "compare densities")
     best = min(tried, key=lambda candidate: candidate.rank)
     close = [candidate for candidate in tried if not candidate.behind_clearly(best)]
     more = len(parts) == 1 and len(parts[0].train) > len(first[0].train)
     if more and len(close) > 1:
-        judge(close, parts, LOOKING_AGAIN)
+        judge(close, parts, LOOKING_AGAIN, "compare the best again, on more rows")
         for candidate in tried:
             candidate.out = candidate not in close
     else:
@@ -151,12 +158,13 @@ def select(
     for best in ranked:
         if best.failure is not None:
             continue
+        advance(f"fit {best.name} to all rows", 0.0)
         try:
             density = _fit(clone(best.density), matrix, columns, weight)
         except Exception as error:
             best.failure = f"failed on all rows: {error}"
             continue
-        advance(f"{best.name} is chosen", FITTING)
+        advance("", FITTING)
         return Selected(density, _table(ranked, best))
     reasons = "; ".join(f"{candidate.name}: {candidate.failure}" for candidate in ranked)
     raise InvalidInput(f"density='auto': no candidate could learn from these rows. {reasons}")
@@ -198,6 +206,8 @@ class Candidate:
     """
 
     def __init__(self, name: str, density: Density) -> None:
+        from sklearn.base import clone
+
         self.name, self.density = name, clone(density)
         self.looks: list[tuple[Floats, Floats]] = []
         self.seconds = 0.0
@@ -220,7 +230,7 @@ class Candidate:
         with self._attempt():
             losses = []
             for part in parts:
-                density = fitted(self.density, part.train)
+                density: Any = fitted(self.density, part.train)
                 losses.append(loss(density, part))
                 # How columns are read is found once; sizes follow the number of rows.
                 if getattr(self.density, "normal_scores", None) == "auto":
@@ -275,6 +285,8 @@ class Candidate:
 
 def _fit(density: Density, matrix: Floats, columns: Columns, weight: Floats) -> Density:
     """Fit; that it could gain from more steps is told by its attributes, not by a warning."""
+    from sklearn.exceptions import ConvergenceWarning
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return density.fit_matrix(matrix, columns, sample_weight=weight)

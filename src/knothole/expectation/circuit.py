@@ -17,13 +17,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
+from knothole._core import circuit as kernels
 from knothole.arrays import Floats, Integers
+from knothole.bits import unpack_at
 from knothole.columns.evidence import Evidence
-from knothole.compiled.bits import unpack_at
-from knothole.compiled.pointers import pointers, shift
-from knothole.compiled.policy import njit
 from knothole.densities.base import LatentDensity, warn_impossible
 from knothole.densities.univariate.base import Univariate, log_of
 from knothole.expectation.engine import (
@@ -31,7 +29,7 @@ from knothole.expectation.engine import (
     ExactEngine,
     weighted_values,
 )
-from knothole.expectation.tables import follow, node_arrays, plain, stack_size
+from knothole.expectation.tables import node_arrays
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.regions import regions
 
@@ -45,11 +43,12 @@ class CircuitEngine(ExactEngine):
     chunk = 64
 
     def __init__(self, ensemble: Ensemble, density: LatentDensity) -> None:
+        from scipy import sparse
+
         self.ensemble = ensemble
         self.density = density
         self.value = weighted_values(ensemble)
         self.nodes = node_arrays(ensemble)
-        self.depth = stack_size(ensemble)
         self.regions = regions(ensemble)
         n = len(self.regions.column)
         # Of each leaf and variable, the entry of its region (from 1), nothing where it is free.
@@ -154,12 +153,9 @@ class CircuitEngine(ExactEngine):
     def _candidates(self, evidence: Evidence) -> tuple[Integers, Integers]:
         """(row, leaf) of all leaves that agree with what is observed, tree by tree."""
         points = np.ascontiguousarray(evidence.points)
-        slots = np.empty(self.depth, dtype=np.int32)
-        short = plain(self.ensemble, points)
-        nothing = np.empty(0, dtype=np.int32)
-        n = list_leaves(points, self.nodes, short, slots, nothing, nothing)
+        n = kernels.count_leaves(points, self.nodes)
         row, leaf = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
-        list_leaves(points, self.nodes, short, slots, row, leaf)
+        kernels.list_leaves(points, self.nodes, row, leaf)
         return row, leaf
 
 
@@ -223,32 +219,3 @@ def scale(term: Floats, observed: NDArray[np.bool_]) -> None:
     """Let the largest term of observed values be 0; those of impossible values stay."""
     largest = term.max(axis=1, keepdims=True)
     term -= np.where(observed[:, None] & np.isfinite(largest), largest, 0.0)
-
-
-@njit
-def list_leaves(points, nodes, plain, slots, out_row, out_leaf):  # type: ignore[no-untyped-def]
-    """List (row, leaf) of leaves that agree with rows, tree by tree; return their number.
-
-    An empty ``out`` is not written to. ``slots`` has room for the nodes of a path.
-    """
-    n_rows, n_columns = points.shape
-    points_, nodes_ = pointers((points, nodes))
-    count = 0
-    for root in nodes.roots:
-        for row in range(n_rows):
-            x = shift(points_, row * n_columns)
-            slots[0] = root
-            top = 0
-            while top >= 0:
-                node = follow(x, slots[top], nodes_, plain)
-                if nodes_.feature[node] >= 0:
-                    slots[top] = nodes_.left[node] + 1
-                    top += 1
-                    slots[top] = nodes_.left[node]
-                    continue
-                if len(out_row) > 0:
-                    out_row[count] = row
-                    out_leaf[count] = nodes_.left[node]
-                count += 1
-                top -= 1
-    return count

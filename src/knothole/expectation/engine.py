@@ -11,15 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
-from scipy import sparse
 
+from knothole._core import leaf_probabilities as kernels
 from knothole.arrays import Floats, Integers
 from knothole.columns.evidence import Evidence
-from knothole.compiled.policy import njit
 from knothole.trees.ensemble import Ensemble
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 # Leaf probabilities that are held at once (more only if one row has more leaves).
 ENTRIES = 1 << 16
@@ -79,6 +81,8 @@ class Engine(ABC):
 
         ``by_tree`` puts the rows of each tree together, (trees * rows, leaves).
         """
+        from scipy import sparse
+
         parts = [
             (rows, *entries) for rows, part in evidence.parts() for entries in self.entries(part)
         ]
@@ -86,14 +90,14 @@ class Engine(ABC):
         # The first row of the matrix that each leaf's probabilities go to.
         first = self.ensemble.leaf_tree * np.int64(n_rows if by_tree else 0)
         n_trees = self.ensemble.n_trees if by_tree else 1
-        start = np.zeros(n_trees * n_rows + 1, dtype=np.int64)
+        count = np.zeros(n_trees * n_rows, dtype=np.int64)
         for entries in parts:
-            _count(*entries, first, start)
-        start = np.cumsum(start)
+            kernels.count_entries(*entries, first, count)
+        start = np.append(0, np.cumsum(count))
         place, n = start[:-1].copy(), int(start[-1])
         leaf, probability = np.empty(n, dtype=np.int32), np.empty(n)
         for entries in parts:
-            _place(*entries, first, place, leaf, probability)
+            kernels.place_entries(*entries, first, place, leaf, probability)
         shape = len(place), self.ensemble.n_leaves
         matrix = sparse.csr_matrix((probability, leaf, start), shape=shape)
         if not self.exact:  # there are entries of each word of draws
@@ -145,20 +149,3 @@ class ExactEngine(Engine):
 def weighted_values(ensemble: Ensemble) -> Floats:
     """Leaf values times the weight of their tree, (leaves, width)."""
     return np.asarray(ensemble.value * ensemble.tree_weight[ensemble.leaf_tree][:, None])
-
-
-@njit
-def _count(rows, row, leaf, reach, first, start):  # type: ignore[no-untyped-def]
-    """Count the entries of each row of the matrix that are not 0, into the place after its own."""
-    for i in range(len(row)):
-        start[first[leaf[i]] + rows[row[i]] + 1] += reach[i] != 0
-
-
-@njit
-def _place(rows, row, leaf, reach, first, place, out_leaf, out_reach):  # type: ignore[no-untyped-def]
-    """Put entries where ``place`` says that those of a row of the matrix go on."""
-    for i in range(len(row)):
-        if reach[i] != 0:
-            to = first[leaf[i]] + rows[row[i]]
-            out_leaf[place[to]], out_reach[place[to]] = leaf[i], reach[i]
-            place[to] += 1

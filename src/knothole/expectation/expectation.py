@@ -5,34 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from scipy import sparse
+from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints, Mask
 from knothole.cached import cached_property
 from knothole.checks import check_choice
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import Evidence, mark_missing
-from knothole.compiled.sobol import GROUPS
-from knothole.compiled.threads import even_size, over_chunks
 from knothole.densities.base import Density
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.gaussian.density import GaussianMixture
-from knothole.densities.gaussian.draws import fill
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
 from knothole.expectation.circuit import CircuitEngine
 from knothole.expectation.engine import Engine, Moments
 from knothole.expectation.exact.latent_tree import LatentTreeEngine
-from knothole.expectation.exact.mixture import MixtureEngine, add_expected
-from knothole.expectation.exact.walk import add_margin
+from knothole.expectation.exact.mixture import MixtureEngine
 from knothole.expectation.gaussian import GaussianEngine
 from knothole.expectation.monte_carlo.engine import MixtureMonteCarlo, MonteCarloEngine
 from knothole.expectation.monte_carlo.statistics import (
     MeanOf,
+    change_of_quantiles,
+    change_of_std,
     quantiles_of,
     standard_error,
     std_of,
@@ -47,15 +45,20 @@ from knothole.expectation.tolerance import (
     warn_missed,
 )
 from knothole.missingness.inference import INFER, Reading, lost_probability, not_recorded_points
+from knothole.sobol import GROUPS
+from knothole.threads import even_size, over_chunks
 from knothole.trees.curves import reached, sample_quantiles, weighted_quantiles
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_variables
 from knothole.trees.links import Link
 
+if TYPE_CHECKING:
+    from scipy import sparse
+
 T = TypeVar("T")
 
-#: From the shares of hypotheses (rows, hypotheses) and their answers to those of the rows.
-Combine = Callable[[sparse.csr_matrix, Sequence[Floats]], Sequence[Floats]]
+#: From hypotheses of rows and their answers to those of the rows.
+Combine = Callable[["Cases", Sequence[Floats]], Sequence[Floats]]
 EngineMaker = Callable[[Ensemble, Any], Engine]
 
 #: Exact engines by class of density, made from an ensemble over variables and a density of the
@@ -69,12 +72,6 @@ ENGINES: dict[type, EngineMaker] = {
 DRAWING_ENGINES: dict[type, type[MonteCarloEngine]] = {
     GaussianMixture: GaussianEngine,
     Mixture: MixtureMonteCarlo,
-}
-#: The kernel that takes longest to compile before a first prediction.
-LARGEST: dict[type, Any] = {
-    GaussianMixture: fill,
-    LatentTree: add_margin,
-    Mixture: add_expected,
 }
 
 
@@ -105,7 +102,7 @@ class Expectation:
     seed: int
     exact_engine: EngineMaker | None  # None where holes are not integrated exactly
     given_spread: Spread | None = None  # None for that of rows drawn from the density
-    source: Expectation | None = None  # one with other leaf values, whose tables serve this one too
+    source: Expectation | None = None  # same trees and density: its tables serve this one too
 
     @classmethod
     def of(
@@ -170,6 +167,10 @@ class Expectation:
             source=self,
         )
 
+    def read_as(self, reading: Reading) -> Expectation:
+        """The same where missing values mean something else; tables and draws are shared."""
+        return replace(self, reading=reading, source=self)
+
     @property
     def columns(self) -> Columns:
         """The columns that rows have."""
@@ -205,7 +206,7 @@ class Expectation:
     @cached_property
     def rough(self) -> Expectation:
         """The same with what the first draws give: for what needs many rows, not much of each."""
-        return replace(self, tol=None)
+        return replace(self, tol=None, source=self)
 
     @cached_property
     def spread(self) -> Spread:
@@ -301,6 +302,8 @@ class Expectation:
         self, evidence: Evidence, *, threads: int | None = None
     ) -> sparse.csr_matrix:
         """p(region of leaf, x_o) / p(x_o), sparse (rows, leaves)."""
+        from scipy import sparse
+
         chunks = self._by_chunk(self.engine.chunk, evidence, self._leaf_probabilities, threads)
         if not chunks:
             return sparse.csr_matrix((len(evidence.points), self.ensemble.n_leaves))
@@ -312,6 +315,7 @@ class Expectation:
         self, evidence: Evidence, *, threads: int | None = None
     ) -> Iterator[tuple[int, sparse.csr_matrix]]:
         """Each tree and its part of the matrix, (rows, leaves of the tree), in no order."""
+        from scipy import sparse
 
         def work(part: Evidence) -> sparse.csr_matrix:
             return self._leaf_probabilities(part, by_tree=True)
@@ -330,6 +334,8 @@ class Expectation:
             yield tree, sparse.csr_matrix(arrays, shape=(len(start) - 1, last - first))
 
     def _leaf_probabilities(self, part: Evidence, by_tree: bool = False) -> sparse.csr_matrix:
+        from scipy import sparse
+
         if not self.exact or part.hypotheses is None:
             return self.engine.leaf_probabilities(part, by_tree)
         row, chance, cases = part.cases()
@@ -441,7 +447,7 @@ class Expectation:
             return np.zeros((len(points), self.ensemble.n_responses))
 
         def of_holes(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
-            return self.completions.of_draws(part, std_of(link), tolerance)
+            return self.completions.of_draws(part, std_of(link), change_of_std(link), tolerance)
 
         chunk = self.completions.chunk
         return self._drawn("spread", chunk, evidence, of_holes, threads, nothing)
@@ -461,7 +467,12 @@ class Expectation:
         tolerance = self._tolerance(np.array([SPREAD_OF_PROBABILITIES]))
 
         def of_holes(part: Evidence) -> tuple[Floats, ...]:
-            return self.completions.of_draws(part, quantiles_of(link, levels), tolerance)
+            return self.completions.of_draws(
+                part,
+                quantiles_of(link, levels),
+                change_of_quantiles(2 * n * len(levels)),
+                tolerance,
+            )
 
         def native(points: Floats, threads: int) -> Floats:
             own = np.repeat(self.ensemble.predict(points, threads), len(levels), axis=1)
@@ -482,6 +493,8 @@ class Expectation:
         The error of a drawn quantile is what the groups of draws disagree by, or what the error of
         its level leads to, whichever is larger: groups may agree on a step of the samples.
         """
+        from scipy import sparse
+
         curves = self.original.curves
 
         def answer(probabilities: sparse.csr_matrix) -> Floats:
@@ -530,6 +543,8 @@ class Expectation:
             that are told where those by the groups' own answers are less.
         threads : int, optional
         """
+        from scipy import sparse
+
         ensemble = self.ensemble
 
         def of_holes(part: Evidence) -> tuple[Floats, ...]:
@@ -647,8 +662,7 @@ class Expectation:
         def work(part: Evidence) -> Sequence[Floats]:
             if combine is not None and self.exact and part.hypotheses is not None:
                 row, chance, cases = part.cases()
-                share = sparse.csr_matrix((chance, (row, np.arange(len(row)))))
-                return combine(share, work(cases))
+                return combine(Cases(row, chance, len(part.points)), work(cases))
             points = part.points
             has_hole = np.isnan(points)[:, used].any(axis=1)
             if has_hole.all() and part.allowed is None and part.odds is None:
@@ -671,19 +685,32 @@ class Expectation:
         return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
 
-def mean_of_cases(share: sparse.csr_matrix, answers: Sequence[Floats]) -> list[Floats]:
-    """Answers and errors of rows from those of their hypotheses; ``share`` (rows, hypotheses)."""
-    return [np.asarray(share @ each) for each in answers]
+class Cases(NamedTuple):
+    """The hypotheses of rows, those of a row one after the other."""
+
+    row: NDArray[np.intp]
+    chance: Floats
+    n_rows: int
+
+    def mean(self, values: Floats) -> Floats:
+        """Means over the hypotheses of each row, (rows, ...), of values of hypotheses."""
+        out = np.zeros((self.n_rows, *values.shape[1:]))
+        np.add.at(out, self.row, (self.chance * values.T).T)
+        return out
 
 
-def moments_of_cases(share: sparse.csr_matrix, answers: Sequence[Floats]) -> list[Floats]:
+def mean_of_cases(cases: Cases, answers: Sequence[Floats]) -> list[Floats]:
+    """Answers and errors of rows from those of their hypotheses."""
+    return [cases.mean(each) for each in answers]
+
+
+def moments_of_cases(cases: Cases, answers: Sequence[Floats]) -> list[Floats]:
     """Means and standard deviations, with their errors, likewise."""
     of_mean, of_std, error, std_error = answers
-    mean = share @ of_mean
-    owner = np.repeat(np.arange(share.shape[0]), np.diff(share.indptr))
-    apart = np.empty_like(of_mean)
-    apart[share.indices] = of_mean[share.indices] - mean[owner]
-    return [mean, np.sqrt(share @ (of_std**2 + apart**2)), share @ error, share @ std_error]
+    mean = cases.mean(of_mean)
+    apart = of_mean - mean[cases.row]
+    std = np.sqrt(cases.mean(of_std**2 + apart**2))
+    return [mean, std, cases.mean(error), cases.mean(std_error)]
 
 
 def by_class(entries: Mapping[type, T], density: Any) -> T | None:

@@ -19,36 +19,25 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
+from knothole._core import single_missing
 from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
-from knothole.compiled.bits import lowest_bit
-from knothole.compiled.pointers import pointers, shift
-from knothole.compiled.policy import inlined, inner, njit
-from knothole.compiled.sobol import GROUPS
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.gaussian.draws import Normals
+from knothole.densities.normal import normal_cdf
 from knothole.expectation.engine import Entries
-from knothole.expectation.exact.mixture import (
-    REGION_FUNCTIONS,
-    MixtureEngine,
-    MixturePosition,
-    start,
-)
-from knothole.expectation.exact.walk import WalkEngine, WalkTables, provide, reset_region
+from knothole.expectation.exact.mixture import MixtureEngine
+from knothole.expectation.exact.walk import WalkEngine
 from knothole.expectation.monte_carlo.engine import MonteCarloEngine, by_groups
-from knothole.expectation.tables import LEAVES, TREES, read_sets
+from knothole.sobol import GROUPS
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
 
 # How a row is answered.
 DRAWN, BY_CATEGORIES, BY_NUMBER = range(3)
-# Components with less than this share of a row are left out: no leaf probability changes by more
-# for each, which is far below what trees of single precision can tell.
-LEAST_SHARE = 1e-10
 # The normal distribution is tabulated so far, in so many steps a unit, and interpolated by cubics
-# that have its slope, too: the error is below 1e-12.
+# that have its slope, too: the error is below 1e-12 (core/single_missing.cpp).
 END, STEPS = 8.5, 256.0
 
 
@@ -189,140 +178,39 @@ class SingleMissing(WalkEngine):
         if not self.leaf_sets:
             return super().margin(evidence)
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
-        points = np.ascontiguousarray(self.merged.points(evidence.points))
-        normals = self.describe_number(evidence)
-        steps = self.memory.once(self._steps)
+        points, normals = self._points(evidence), self.describe_number(evidence)
+        value = np.ascontiguousarray(self.value[:, 0])
         for trees in self.leaf_sets:
-            values = self.node_score, normal_table(), self.value[:, 0]
-            add_expected(points, normals, trees, values, steps, out)
+            single_missing.add_expected(
+                points, normals, trees, self.node_score, normal_table(), value, out
+            )
         return out, np.zeros_like(out)
-
-    def _steps(self) -> tuple[Any, ...]:
-        """Where a row's output changes, and by how much; see :func:`add_expected`."""
-        most = TREES * LEAVES
-        return np.empty(TREES, dtype=np.uint64), np.empty(most), np.empty(most)
 
     def _given(self, evidence: Evidence, regions: bool) -> NumberGiven:
         points = self.merged.points(evidence.points)
         variable = self.numeric[np.isnan(points[:, self.numeric]).argmax(axis=1)]
         normals = self.describe_number(evidence)
-        weights = np.eye(1, self.tables.states)
-        tables = self.score, normal_table(), self.memory.array("below", self.score.shape)
-        n = normals.share.shape[1]
-        return NumberGiven(weights, self.tables.states, 1, variable, normals, n, *tables)
-
-    def _tables(self) -> WalkTables:
-        return self.tables._replace(mass=self.memory.once(self._mass))
-
-    def _mass(self) -> Floats:
-        """F of a row at the cuts of its missing number, written when the row begins."""
-        return np.zeros_like(self.tables.mass)
-
-    def _position(self) -> MixturePosition:
-        return MixturePosition(self._frames(), np.empty((self.depth, self.tables.states)))
+        known = self._known(evidence)
+        return NumberGiven(known, variable, normals, self.score, normal_table())
 
 
 class NumberGiven(NamedTuple):
     """The distributions of the rows' missing numbers, as if they had one component."""
 
-    weights: Any  # (1, components) all on the first
-    components: int
-    block: int
+    known: Any  # RegionRows
     variable: Any  # (rows,) that is missing
     normals: Any  # Normals of the rows
-    n_normals: int  # of each row
     score: Any  # (grid rows,) of cuts
     table: Any  # see `normal_table`
-    below: Any  # (grid rows,) working memory
 
-
-def begin_row(x, rows, row, tables, region, given):  # type: ignore[no-untyped-def]
-    """See :func:`.walk.begin_row`."""
-    reset_region(rows, row, tables, region)
-    v, n = given.variable[row], tables.states
-    first = tables.offset[v]
-    n_rows = tables.offset[v + 1] - first
-    cumulate(given, row, shift(given.score, first), n_rows, given.below)
-    for i in range(n_rows):
-        tables.mass[(first + i) * n] = given.below[i]
-
-
-def place(position, tree, nodes, given, row):  # type: ignore[no-untyped-def]
-    """See :func:`.walk.place`."""
-    start(position, nodes.roots[tree], given.weights, given.components)
-
-
-provide(NumberGiven, begin_row=begin_row, place=place, **REGION_FUNCTIONS)
+    @property
+    def kernels(self) -> Any:
+        """The kernels that take it."""
+        return single_missing
 
 
 @cache
 def normal_table() -> Floats:
     """P(Z < z) and its slope a step, at multiples of a step from -END on, (steps + 1, 2)."""
     z = np.arange(int(2 * END * STEPS) + 2) / STEPS - END
-    return np.stack([ndtr(z), np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) / STEPS], axis=1)
-
-
-@inlined
-def below_at(place, table):  # type: ignore[no-untyped-def]
-    """P(Z < z) at a place in the table, between its entries too."""
-    place = min(max(place, 0.0), 2 * END * STEPS)
-    cell = int(place)
-    t, here = place - cell, shift(table, 2 * cell)
-    rise = here[2] - here[0]
-    first, last = here[1] - rise, here[3] - rise
-    return here[0] + t * (rise + (1.0 - t) * ((1.0 - t) * first - t * last))
-
-
-@inner
-def cumulate(given, row, score, n, below):  # type: ignore[no-untyped-def]
-    """F at all cuts of a row's missing number, from 0 below everything to 1."""
-    for i in range(n):
-        below[i] = 0.0
-    normals = given.normals
-    for at in range(row * given.n_normals, (row + 1) * given.n_normals):
-        share = normals.share[at]
-        if share < LEAST_SHARE:
-            continue
-        scale = STEPS / normals.deviation[at]
-        offset = END * STEPS - normals.mean[at] * scale
-        for i in range(1, n - 1):
-            below[i] += share * below_at(score[i] * scale + offset, given.table)
-    below[n - 1] = 1.0
-    for i in range(1, n):
-        below[i] = min(max(below[i], below[i - 1]), 1.0)
-
-
-@njit
-def add_expected(points, normals, trees, values, steps, out):  # type: ignore[no-untyped-def]
-    """Add the expected margin of rows to ``out`` (rows, outputs), by sets of leaves.
-
-    All that is left of a tree is a step function of the number: from one leaf of its set to the
-    next, the output changes at the cut where they part.
-    """
-    node_score, table, value = values
-    sets, score, change = steps
-    table_, n_trees = pointers(table), len(trees.root)
-    for row in range(len(points)):
-        read_sets(points[row], trees, sets[:n_trees])
-        expected, n = 0.0, 0
-        for tree in range(n_trees):
-            leaf, parting, word = trees.leaf[tree], trees.parting[tree], sets[tree]
-            last = lowest_bit(word)
-            word &= word - np.uint64(1)
-            while word != 0:
-                bit = lowest_bit(word)
-                score[n] = node_score[trees.root[tree] + np.int64(parting[last, bit])]
-                change[n] = value[leaf[last]] - value[leaf[bit]]
-                n += 1
-                last = bit
-                word &= word - np.uint64(1)
-            expected += value[leaf[last]]
-        for k in range(normals.share.shape[1]):
-            if normals.share[row, k] >= LEAST_SHARE:
-                scale = STEPS / normals.deviation[row, k]
-                offset = END * STEPS - normals.mean[row, k] * scale
-                below = 0.0
-                for i in range(n):
-                    below += change[i] * below_at(score[i] * scale + offset, table_)
-                expected += normals.share[row, k] * below
-        out[row, trees.output] += expected
+    return np.stack([normal_cdf(z), np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) / STEPS], axis=1)

@@ -24,12 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole._core import leaf_sets as kernels
 from knothole.arrays import Floats, Ints, Words
-from knothole.compiled.bits import has, unpack_at
-from knothole.compiled.pointers import pointers, shift
-from knothole.compiled.policy import inlined, inner, njit
-from knothole.compiled.simd import ends
-from knothole.compiled.sobol import WORD
+from knothole.bits import unpack_at
 from knothole.densities.univariate.base import Univariate
 from knothole.trees.ensemble import Ensemble, some_trees
 from knothole.trees.in_variables import Merged
@@ -89,36 +86,6 @@ def stack_size(ensemble: Ensemble) -> int:
     """Frames that a walk of the deepest tree can need."""
     depths = tree_depths(ensemble.roots, ensemble.feature, ensemble.left)
     return int(depths.max(initial=0)) + 2
-
-
-@inlined
-def observed_right(x, node, cut, missing_left, set_start, sets):  # type: ignore[no-untyped-def]
-    """Whether an observed value of a variable goes right: number, code, or not recorded (inf)."""
-    start = set_start[node]
-    if start < 0:
-        if x == np.inf:
-            return not missing_left[node]
-        return x >= cut[node]
-    return not has(sets, start, int(x))
-
-
-@inlined
-def follow(x, node, nodes, plain):  # type: ignore[no-untyped-def]
-    """The first node from ``node`` on that is a leaf, or splits on a missing value of ``x``.
-
-    ``plain`` says that every split is numeric and nothing is "not recorded".
-    """
-    while nodes.feature[node] >= 0:
-        value = x[nodes.feature[node]]
-        if np.isnan(value):
-            break
-        if plain:
-            node = nodes.left[node] + (value >= nodes.cut[node])
-        else:
-            node = nodes.left[node] + observed_right(
-                value, node, nodes.cut, nodes.missing_left, nodes.set_start, nodes.sets
-            )
-    return node
 
 
 # ---- cuts and masses
@@ -311,41 +278,6 @@ def cut_cells(
     return np.concatenate(padded), start, cells, rulers, halvings
 
 
-@inlined
-def cell_of(x, lowest, scale):  # type: ignore[no-untyped-def]
-    """The cell of a value, that of the nearest end beyond them; some cell, whatever ``x`` is."""
-    place = (x - lowest) * scale
-    place = place if place > 0.0 else 0.0  # NaN too: infinity has no place without a scale
-    return np.uint32(min(place, CELLS - 1.0))
-
-
-@inlined
-def settled(x, below, start, cuts):  # type: ignore[no-untyped-def]
-    """The first cut above ``x``, exactly: rounding may have led a search to the cell beside."""
-    while below > start and cuts[below - 1] > x:
-        below -= 1
-    while cuts[below] <= x:
-        below += 1
-    return below
-
-
-@inlined
-def halved(x, at, power, cuts):  # type: ignore[no-untyped-def]
-    """One step of a search for the first cut above ``x``: ``at``, or 2**power cuts further on."""
-    half = np.uint32(1 << power)
-    further = np.uint32(at + half)
-    return further if cuts[np.uint32(further - np.uint32(1))] <= x else at
-
-
-@inlined
-def first_above(x, v, cuts, start, cells, rulers, halvings):  # type: ignore[no-untyped-def]
-    """The first cut of variable ``v`` above a finite ``x``."""
-    at = cells[v, cell_of(x, rulers[v, 0], rulers[v, 1])]
-    for power in range(halvings[v] - 1, -1, -1):
-        at = halved(x, at, power, cuts)
-    return settled(x, np.int64(at), np.int64(start[v]), cuts)
-
-
 # ---- sets of leaves
 
 
@@ -415,8 +347,7 @@ def leaf_sets(ensemble: Ensemble) -> list[LeafSets]:
                 output,
             )
             sets.sets[:] = ALL >> (LEAVES - np.diff(part.leaf_start)).astype(np.uint64)
-            count, first = np.empty((2, len(part.feature)), dtype=np.int64)
-            fill(node_arrays(part), grid.position, count, first, sets)
+            kernels.fill(node_arrays(part), FilledSets.of(sets, grid.position))
             sets = sets._replace(leaf=leaf[sets.leaf])
             sets.sets[-1] &= (possible[sets.leaf] << bit).sum(axis=1)
             found.append(sets)
@@ -433,84 +364,24 @@ def _possible(ensemble: Ensemble) -> Words:
     return possible
 
 
-@inlined
-def bits(first, stop):  # type: ignore[no-untyped-def]
-    """The bits from ``first`` to ``stop``, at least one."""
-    return (ALL >> np.uint64(64 - stop + first)) << np.uint64(first)
+class FilledSets(NamedTuple):
+    """The arrays of :class:`LeafSets` that a kernel fills; the sets hold all leaves before."""
 
+    offset: Any
+    n_levels: Any
+    position: Any  # see `Grid`
+    sets: Any
+    parting: Any
+    right: Any
+    leaf: Any
 
-@njit
-def fill(nodes, position, count, first, trees):  # type: ignore[no-untyped-def]
-    """Fill the arrays of trees; ``count`` and ``first`` (nodes,) are a node's leaves.
-
-    The sets hold all leaves before.
-    """
-    roots, feature, left = nodes.roots, nodes.feature, nodes.left
-    for n in range(len(feature) - 1, -1, -1):  # children come after their parents
-        count[n] = count[left[n]] + count[left[n] + 1] if feature[n] >= 0 else 1
-    for tree in range(len(roots)):
-        root = roots[tree]
-        stop = roots[tree + 1] if tree + 1 < len(roots) else len(feature)
-        first[root] = 0
-        for n in range(root, stop):
-            if feature[n] < 0:
-                trees.leaf[tree, first[n]] = left[n]
-                continue
-            middle, end = first[n] + count[left[n]], first[n] + count[n]
-            first[left[n]], first[left[n] + 1] = first[n], middle
-            for a in range(first[n], middle):
-                for b in range(middle, end):
-                    trees.parting[tree, a, b] = n - root
-            trees.right[tree, n - root] = bits(middle, end)
-            exclude(n, bits(first[n], middle), bits(middle, end), tree, nodes, position, trees)
-
-
-@inlined
-def exclude(node, below, above, tree, nodes, position, trees):  # type: ignore[no-untyped-def]
-    """Take the leaves on the other side of a split off the sets of its variable's values."""
-    v = nodes.feature[node]
-    start, stop = trees.look.offset[v], trees.look.offset[v + 1]
-    for row in range(start, stop):
-        if trees.look.n_levels[v] > 0:
-            goes_left = has(nodes.sets, nodes.set_start[node], row - start)
-        elif row == stop - 1:
-            goes_left = nodes.missing_left[node]
-        else:
-            goes_left = row - start < position[node]
-        trees.sets[row, tree] &= ~(above if goes_left else below)
-
-
-@inner
-def read_sets(x, trees, out):  # type: ignore[no-untyped-def]
-    """The leaves of each tree that what is observed in a row leaves."""
-    cuts, start, cells, rulers, halvings, offset, n_levels, used = trees.look
-    out[:] = ALL
-    meet(trees.sets[len(trees.sets) - 1], out)
-    for v in range(len(used)):
-        if not used[v] or np.isnan(x[v]):
-            continue
-        if n_levels[v] > 0:
-            row = offset[v] + int(x[v])
-        elif x[v] == np.inf:
-            row = offset[v + 1] - 1
-        else:
-            above = first_above(x[v], v, cuts, start, cells, rulers, halvings)
-            row = offset[v] + above - np.int64(start[v])
-        meet(trees.sets[row], out)
-
-
-@inlined
-def meet(sets, out):  # type: ignore[no-untyped-def]
-    """Leave in sets what is in others, too."""
-    for tree in range(len(out)):
-        out[tree] &= sets[tree]
-
-
-@njit
-def read_rows(points, trees, out):  # type: ignore[no-untyped-def]
-    """The leaves that what is observed leaves, ``out`` (rows, trees)."""
-    for row in range(len(points)):
-        read_sets(points[row], trees, out[row])
+    @classmethod
+    def of(cls, trees: LeafSets, position: NDArray[np.int32]) -> FilledSets:
+        """Those of some trees."""
+        look = trees.look
+        return cls(
+            look.offset, look.n_levels, position, trees.sets, trees.parting, trees.right, trees.leaf
+        )
 
 
 class RangeSets(NamedTuple):
@@ -541,36 +412,3 @@ class RangeSets(NamedTuple):
             parts.append((after[::EVERY], before[last]))
             first.append(first[-1] + len(last))
         return cls(np.array(first), *map(np.concatenate, zip(*parts, strict=True)))
-
-
-@njit
-def narrow_rows(points, draws, trees, ranges, sets, out):  # type: ignore[no-untyped-def]
-    """Leave of sets (rows, trees) what each word of draws can reach, ``out`` (rows, words, trees).
-
-    That is, what the least and the largest of 64 draws (rows, variables, 64 words) leave.
-    """
-    _, start, cells, rulers, _, _, _, used = trees.look
-    for row in range(len(points)):
-        for word in range(out.shape[1]):
-            narrowed = out[row, word]
-            for tree in range(len(narrowed)):
-                narrowed[tree] = sets[row, tree]
-            for v in range(len(used)):
-                if not used[v] or not np.isnan(points[row, v]):
-                    continue
-                least, largest = ends(shift(pointers(draws[row, v]), word * WORD))
-                # All cuts of cells before that of a value are below it, those of cells after it are
-                # not; a cell more on either side, since rounding may have led to the one beside.
-                cell = max(cell_of(least, rulers[v, 0], rulers[v, 1]), np.uint32(1)) - 1
-                at = np.int64(cells[v, cell] - start[v]) // EVERY
-                meet(ranges.from_on[ranges.first[v] + at], narrowed)
-                cell = cell_of(largest, rulers[v, 0], rulers[v, 1]) + 2
-                if cell < CELLS:
-                    at = np.int64(cells[v, cell] - start[v]) // EVERY
-                    meet(ranges.up_to[ranges.first[v] + at], narrowed)
-
-
-@inlined
-def several(word):  # type: ignore[no-untyped-def]
-    """1 where a set has more than one leaf, else 0."""
-    return np.int64(word & (word - np.uint64(1)) != 0)

@@ -19,23 +19,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
 from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
 from knothole.columns.read import listed
-from knothole.compiled.sobol import GROUPS, SIZE, WORD
 from knothole.densities.base import drawn_rows
 from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.monte_carlo.statistics import by_group, standard_error
 from knothole.inspection.shapley import Players
 from knothole.missingness.inference import acquired
+from knothole.sobol import GROUPS, SIZE, WORD
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Criterion = Literal["variance", "brier", "entropy"]
 #: Words of draws that tell how likely a label is to change.
@@ -75,6 +77,8 @@ class Acquisition:
 
     def table(self) -> pd.DataFrame:
         """A line for every row and missing value, the best of a row first."""
+        import pandas as pd
+
         rows, holes = np.nonzero(self.gain.notna().to_numpy())
         names = self.gain.columns.to_numpy()[holes]
         out = pd.DataFrame({"row": self.gain.index.to_numpy()[rows], "hole": names})
@@ -341,6 +345,8 @@ def acquisition(
     gains: Gains, cost: Floats, budget: float | None, stop: float | None, index: Any
 ) -> Acquisition:
     """Gains, what is best for each row, and, with a budget, what to acquire one by one."""
+    import pandas as pd
+
     gain, error = gains.single()
     per_cost = gain / cost
     names = list(gains.players.names)

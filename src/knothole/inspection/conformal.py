@@ -1,49 +1,60 @@
-"""Intervals for y that hold for every pattern of holes: split conformal prediction.
+"""Split conformal prediction: intervals and sets for y that hold for every pattern.
 
 Calibration rows, whose y is known, are hidden in part until they look like the row that asks, with
 its pattern ``m``. How far their y lie from their expected predictions, in units of a scale
-``s(x_o)``, then says how far its own y may be.
+``s(x_o)``, then says how far its own y may be. For a classifier the score of a class is one minus
+its expected probability: a set has the classes whose score is no larger than the bound.
 
 Why it holds
 ------------
-Let ``M_k`` be the holes of a calibration row. Which rows serve pattern ``m`` is decided by looking
-at patterns alone, never at values:
+Let ``M_k`` be the missing values of a calibration row. Which rows serve pattern ``m`` is decided by
+looking at patterns alone:
 
 1. Rows with ``M_k = m``, where there are at least :data:`OWN`. Given the patterns, they and the row
-   that asks are draws of one distribution p(x, y | M = m), *whatever made the holes*.
+   that asks are draws of one distribution p(x, y | M = m), *whatever made values go missing*.
 2. Otherwise rows with ``M_k`` within ``h``, where ``h`` is ``m`` or more; they are hidden to ``h``
-   exactly, and so is the row that asks. If holes come about independently of (x, y), then all of
+   exactly, and so is the row that asks. If values go missing independently of (x, y), then all of
    these are draws of one distribution again.
 
 Either way the scores of these n rows and the score of the one that asks are exchangeable. So its
-own is at most the ceil((n + 1) coverage)-th smallest of theirs with probability at least
-``coverage``, and at most ``coverage + 1 / (n + 1)`` where no two are equal: given the pattern, for
+own is at most the ceil((n + 1) level)-th smallest of theirs with probability at least the
+confidence level, and at most ``level + 1 / (n + 1)`` where no two are equal: given the pattern, for
 every n, every model and every density. With ``h = m`` this is CP-MDA-Exact (Zaffran, Dieuleveut,
 Josse, Romano 2023). Where few rows fit ``m``, their CP-MDA-Nested compares the asking row with each
 calibration row under the union of both patterns. That averages p-values of different patterns, of
-which no more than ``1 - 2 (1 - coverage)`` is known, and is wide in practice. One common ``h``
+which no more than ``1 - 2 (1 - level)`` is known, and is wide in practice. One common ``h``
 keeps the whole promise; of those on a greedy path, the one with the shortest expected interval is
 taken.
 
-Scale and path are learned from calibration rows that are set aside for it, and so know nothing of
-those whose scores are used.
+Where what is observed decides what goes missing (MAR), the rows of the second way are draws of
+p(x_o, y | M within h), and the row that asks is one of p(x_o, y | M = m). The densities differ by
+the factor P(M = m | x_o, M within h): the probability that a row shows the pattern. Rows are
+weighted by it, the one that asks too, and the bound is the weighted quantile (Tibshirani, Foygel
+Barber, Candes, Ramdas 2019; for missing values arXiv 2512.14221). With the true factor that holds
+at every n; it is learned (:mod:`.missingness_model`), so this is as good as the factor. All
+weights are equal, and the promise is the exact one, where no variable's mask is predicted by other
+values.
 
-Holes that depend on what is observed (MAR) or not (MNAR) are met by the first way where a pattern
-is frequent. For a rare one the second is then an approximation, as good as the scale is.
+A weight is at most :data:`LARGEST` times the mean, and that of the asking row at most what leaves
+one score as a bound: intervals always end. What depends on unobserved values (MNAR) is met by the
+first way alone.
+
+Scale and path are learned from calibration rows that are set aside for it, and so know nothing of
+those whose scores are used. All scores come from the first draws for missing values, those of the
+asking row as well: where predictions are drawn, the middle of an interval may differ from them by
+the error of these draws.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
-from scipy.special import digamma
-from scipy.stats import beta
 
 from knothole.arrays import Floats
 from knothole.cached import cached_property
@@ -52,7 +63,11 @@ from knothole.columns.evidence import Evidence
 from knothole.densities.held_out import FOLDS, TOO_FEW_TO_JUDGE, fold_numbers
 from knothole.errors import FewCalibrationRows, InvalidInput
 from knothole.expectation.expectation import Expectation
-from knothole.leaves.problem import in_rows, numbers
+from knothole.inspection.missingness_model import MissingnessModel
+from knothole.inspection.outputs import Outputs, chances
+from knothole.leaves.problem import codes, in_rows, numbers
+from knothole.progress import bar
+from knothole.trees.classes import class_lists, is_classifier
 
 Pattern = NDArray[np.bool_]
 Rows = NDArray[np.intp]
@@ -63,43 +78,26 @@ KEPT = 5000
 USED = 1000
 #: With so many rows of its own a pattern needs no others.
 OWN = 200
+#: The largest weight of a row, in mean weights.
+LARGEST = 5.0
 
-# Rows set aside are hidden in patterns of these rates, so that the scale knows few holes and many.
+# Rows set aside are hidden in patterns of these rates, so that the scale knows few missing values
+# and many.
 _RATES = (0.0, 0.15, 0.15, 0.35, 0.35, 0.6)
 # Rows that tell what hiding one variable costs.
 _PROBES = 50
-# Patterns whose scores are remembered.
+# Sets of scores, and of weights, that are remembered.
 _REMEMBERED = 2000
-# One calibration set in twenty may lie this far below the coverage before it is said.
+# Rows that are scored at once, of one pattern or of several.
+_AT_ONCE = 20_000
+# One calibration set in twenty may lie this far below the confidence level before it is said.
 _LOOSE = 0.05
-# How much of the scale to believe within a pattern, and the coverages that this is chosen for.
+# How much of the scale to believe within a pattern, and the levels that this is chosen for.
 _POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _LEVELS = (0.8, 0.85, 0.9, 0.95)
 
 
 # ---- the scale: how large a residual is to be expected, given what is known of a row ------------
-
-
-class Outputs(NamedTuple):
-    """What a model says of rows: centre and half width of its own interval, spread by holes."""
-
-    centre: Floats
-    half: Floats
-    spread: Floats
-
-    @classmethod
-    def of(cls, expectation: Expectation, points: Floats, threads: int | None) -> Outputs:
-        """Outputs for points of the columns' variables.
-
-        Several outputs are quantiles: the lowest and the highest are the model's own interval.
-        """
-        density, variables = expectation.density, expectation.columns.variables
-        evidence = density.extended(Evidence(points), None)
-        evidence = expectation.reading.read(density, evidence, variables)
-        mean, _ = expectation.predict(evidence, threads=threads)
-        spread = expectation.rough.std(evidence, threads=threads)[0].mean(axis=1)
-        low, high = mean.min(axis=1), mean.max(axis=1)
-        return cls((low + high) / 2, (high - low) / 2, spread)
 
 
 class Scale(NamedTuple):
@@ -179,6 +177,8 @@ def _fitted(features: Floats, residual: Floats) -> tuple[Floats, float]:
 
     Least squares, reweighted, end there.
     """
+    from scipy.optimize import nnls
+
     unit = residual.mean() or 1.0
     size = np.where(features.any(axis=0), features.mean(axis=0), 1.0)
     parts, share = features / size, residual / unit
@@ -200,171 +200,326 @@ def _width_within(residual: Floats, scale: Floats) -> float:
     return float(np.mean(np.log(np.maximum(bound, 1e-300)) + np.log(scale).mean(axis=1)))
 
 
-# ---- calibration -------------------------------------------------------------------------------
+# ---- calibration rows --------------------------------------------------------------------------
+
+
+class Serving(NamedTuple):
+    """What serves a pattern: what is hidden, and whether only rows of exactly that pattern do."""
+
+    hide: Pattern
+    own: bool
+
+    @property
+    def key(self) -> tuple[bytes, bool]:
+        """To remember scores by."""
+        return self.hide.tobytes(), self.own
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
+class Conformal:
     """Calibration rows, and what was learned from those that were set aside.
 
     Attributes
     ----------
     points : float64 (rows, variables)
-        Rows whose scores are used, in random order; NaN where they have a hole.
+        Rows whose scores are used, in random order; NaN where a value is missing.
     target : float64 (rows,)
-        Their y.
-    scale : Scale
+        Their y; of a classifier the number of the class.
+    scale : Scale or None
+        None for classifiers.
     residual : float
-        Mean scale of a row without holes.
+        Mean size of the residual, or of the score, of a row without missing values.
     cost : float64 (variables,)
-        What hiding a variable adds to the square of the scale.
+        What hiding a variable adds to its square.
+    missingness : MissingnessModel
+        What rows are weighted by.
     """
 
     points: Floats
     target: Floats
-    scale: Scale
+    scale: Scale | None
     residual: float
     cost: Floats
-    _scores: dict[tuple[bytes, bool], Floats] = field(default_factory=dict, init=False, repr=False)
+    missingness: MissingnessModel
+    _scores: dict[Any, Floats] = field(default_factory=dict, init=False, repr=False)
+    _weights: dict[Any, Floats | None] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def learned(
         cls, expectation: Expectation, evidence: Evidence, y: Any, threads: int | None = None
     ) -> Self:
-        """A calibration from rows that the model was not trained on, and their y.
+        """From rows that the model was not trained on, and their y.
 
-        A one-hot block that is known in part counts as a hole.
+        A one-hot block that is known in part counts as missing.
         """
         points = evidence.points[:, : len(expectation.columns.variables)]
-        target = _checked(y, len(points))
+        labels = is_classifier(expectation.original)
+        target = _checked(y, len(points), class_lists(expectation.original)[0] if labels else None)
         rng = np.random.default_rng(0)
         order = rng.permutation(len(target))[:KEPT]
         aside = _set_aside(len(order))
         rows, part = order[aside:], order[:aside]
-        n_variables = points.shape[1]
-        if not aside:
-            return cls(points[rows], target[rows], Scale.constant(), 1.0, np.ones(n_variables))
-        patterns = [rng.random(n_variables) < rate for rate in _RATES]
-        hidden = np.concatenate([np.where(hide, np.nan, points[part]) for hide in patterns])
-        outputs = Outputs.of(expectation, hidden, threads)
-        residual = np.abs(np.tile(target[part], len(patterns)) - outputs.centre)
-        scale = Scale.learned(outputs, residual, len(patterns))
-        plain = Outputs(outputs.centre[:aside], outputs.half[:aside], np.zeros(aside))
-        cost = np.zeros(n_variables)
-        if np.isnan(points[rows]).any():  # else every row serves every pattern
-            added = _added_variance(expectation, points[part[:_PROBES]], threads)
-            cost = scale.weights[1] ** 2 * added
-        return cls(points[rows], target[rows], scale, float(scale.expected(plain).mean()), cost)
+        variables = points.shape[1]
+        missingness = MissingnessModel.learned(expectation, points[order])
+        scale = None if labels else Scale.constant()
+        residual, cost = 1.0, np.ones(variables) if not aside else np.zeros(variables)
+        if aside and not labels:
+            patterns = [rng.random(variables) < rate for rate in _RATES]
+            hidden = np.concatenate([np.where(hide, np.nan, points[part]) for hide in patterns])
+            outputs = Outputs.of(expectation, hidden, threads)
+            away = np.abs(np.tile(target[part], len(patterns)) - outputs.centre)
+            scale = Scale.learned(outputs, away, len(patterns))
+            plain = Outputs(outputs.centre[:aside], outputs.half[:aside], np.zeros(aside))
+            residual = float(scale.expected(plain).mean())
+        if aside and np.isnan(points[rows]).any():  # else every row serves every pattern
+            probes = part[:_PROBES]
+            if scale is not None:
+                added = _added_variance(expectation, points[probes], threads)
+                cost = scale.weights[1] ** 2 * added
+            else:
+                residual, cost = _added_score(expectation, points[probes], target[probes], threads)
+        return cls(points[rows], target[rows], scale, residual, cost, missingness)
 
     def intervals(
-        self, expectation: Expectation, evidence: Evidence, coverage: float, threads: int | None
+        self, expectation: Expectation, evidence: Evidence, level: float, threads: int | None
     ) -> Floats:
         """Ends of the intervals, (rows, 2)."""
-        self._check(coverage)
-        points = evidence.points[:, : self.points.shape[1]].copy()
-        patterns, which = np.unique(np.isnan(points), axis=0, return_inverse=True)
-        bounds = np.empty(len(patterns))
-        fewest = len(self.target)
-        for number, pattern in enumerate(patterns):
-            hide, own = self._hidden(pattern, coverage)
-            points[np.ix_(which == number, hide)] = np.nan
-            scores = self._scores_of(expectation, hide, own, threads)
-            used = _best_number(len(scores), coverage)
-            bounds[number] = np.sort(scores[:used])[_rank(used, coverage) - 1]
-            fewest = min(fewest, used)
-        _warn_of_few(fewest, coverage)
+        assert self.scale is not None
+        points, bound = self._bounds(expectation, evidence, level, threads)
         outputs = Outputs.of(expectation, points, threads)
-        half = np.maximum(outputs.half + bounds[which] * self.scale(outputs), 0.0)
+        half = np.maximum(outputs.half + bound * self.scale(outputs), 0.0)
         return np.stack([outputs.centre - half, outputs.centre + half], axis=1)
 
-    def _check(self, coverage: float) -> None:
-        check_number("coverage", coverage, above=0, below=1)
+    def sets(
+        self, expectation: Expectation, evidence: Evidence, level: float, threads: int | None
+    ) -> Pattern:
+        """Classes of the sets, (rows, classes); the most probable one is always among them."""
+        points, bound = self._bounds(expectation, evidence, level, threads)
+        chance = chances(expectation, points, threads)
+        within = 1 - chance <= bound[:, None]
+        within[np.arange(len(chance)), chance.argmax(axis=1)] = True
+        return np.asarray(within)
+
+    def _bounds(
+        self, expectation: Expectation, evidence: Evidence, level: float, threads: int | None
+    ) -> tuple[Floats, Floats]:
+        """Rows with all hidden that is hidden for them, and the score that bounds theirs."""
+        self._check(level)
+        points = evidence.points[:, : self.points.shape[1]].copy()
+        patterns, which = np.unique(np.isnan(points), axis=0, return_inverse=True)
+        serving = [self._serving(pattern, level) for pattern in patterns]
+        scores = self._scores_of(expectation, serving, threads)
+        bound = np.empty(len(points))
+        fewest = float(len(self.target))
+        with bar("weighting calibration rows", len(patterns)) as advance:
+            for number, (pattern, how) in enumerate(zip(patterns, serving, strict=True)):
+                asking = np.flatnonzero(which == number)
+                points[np.ix_(asking, how.hide)] = np.nan
+                of_rows = scores[how.key]
+                weight = self._weight_of(expectation, pattern, how)
+                if weight is None:
+                    used = float(_best_number(len(of_rows), level))
+                    bound[asking] = np.sort(of_rows[: int(used)])[_rank(int(used), level) - 1]
+                else:
+                    own = self.missingness.log_weight(
+                        expectation, points[asking], how.hide, pattern
+                    )
+                    assert own is not None
+                    bound[asking], used = _weighted_bounds(of_rows, weight, own, level)
+                fewest = min(fewest, used)
+                advance()
+        _warn_of_few(max(int(fewest), _needed(level)), level)
+        return points, bound
+
+    def _check(self, level: float) -> None:
+        check_number("confidence_level", level, above=0, below=1)
         rows = min(len(self.target), USED)
-        if rows < _needed(coverage):
+        if rows < _needed(level):
             raise InvalidInput(
-                f"coverage={coverage:g} needs at least {_needed(coverage)} calibration rows; there "
-                f"are {rows} (of more than {USED:,}, so many are used). Calibrate with more rows, "
-                f"or ask for a coverage of at most {rows / (rows + 1):.3g}."
+                f"confidence_level={level:g} needs at least {_needed(level)} calibration rows; "
+                f"there are {rows} (of more than {USED:,}, so many are used). Call conformalize "
+                f"with more rows, or ask for a level of at most {rows / (rows + 1):.3g}."
             )
 
     @cached_property
-    def _holes(self) -> Pattern:
+    def _missing(self) -> Pattern:
         return np.isnan(self.points)
 
-    def _hidden(self, pattern: Pattern, coverage: float) -> tuple[Pattern, bool]:
-        """What is hidden for a pattern, and whether only rows of exactly that pattern serve it."""
-        if (self._holes == pattern).all(axis=1).sum() >= max(OWN, _needed(coverage)):
-            return pattern, True
-
-        def width(hide: Pattern, rows: int | None) -> float:
-            return self._expected_width(hide, rows, coverage)
-
+    def _serving(self, pattern: Pattern, level: float) -> Serving:
+        """What is hidden for a pattern: the greedy path, and the best place on it."""
+        if (self._missing == pattern).all(axis=1).sum() >= max(OWN, _needed(level)):
+            return Serving(pattern, True)
         hide = best = pattern
         shortest = np.inf
         while True:
-            beyond = self._holes & ~hide
+            beyond = self._missing & ~hide
             lacking = beyond.sum(axis=1)
             fitting = int((lacking == 0).sum())
-            if width(hide, fitting) < shortest:
-                shortest, best = width(hide, fitting), hide
+            hidden = float(self.cost[hide].sum())
+            width = self._expected_width(hidden, fitting, level)
+            if width < shortest:
+                shortest, best = width, hide
             further = np.flatnonzero(beyond.any(axis=0))
-            if not len(further) or width(hide, None) >= shortest:
-                return best, False
-            one_more = [hide | (np.arange(len(hide)) == variable) for variable in further]
+            if not len(further) or self._expected_width(hidden, None, level) >= shortest:
+                return Serving(best, False)
             rows = fitting + beyond[lacking == 1][:, further].sum(axis=0)
-            options = zip(one_more, rows, strict=True)
-            widths = [(width(more, int(n)), width(more, None)) for more, n in options]
-            hide = one_more[widths.index(min(widths))]
+            added = hidden + self.cost[further]
+            options = [
+                (self._expected_width(more, int(n), level), more, v)
+                for more, n, v in zip(added.tolist(), rows, further.tolist(), strict=True)
+            ]
+            hide = hide | (np.arange(len(hide)) == min(options)[2])
 
-    def _serving(self, hide: Pattern, own: bool) -> Rows:
+    def _rows(self, serving: Serving) -> Rows:
         """Rows that are to be hidden like this."""
-        fit = (self._holes == hide) if own else (~self._holes | hide)
+        hide = serving.hide
+        fit = (self._missing == hide) if serving.own else (~self._missing | hide)
         return np.flatnonzero(fit.all(axis=1))[:USED]
 
-    def _expected_width(self, hide: Pattern, rows: int | None, coverage: float) -> float:
-        """Expected half width where this is hidden, and so many rows serve (None: any number)."""
-        scale = self.residual + np.sqrt(self.cost[hide].sum())
+    def _expected_width(self, hidden: float, rows: int | None, level: float) -> float:
+        """Expected half width, where ``hidden`` is the cost of what is and so many rows serve.
+
+        None stands for any number of rows.
+        """
+        scale = self.residual + np.sqrt(hidden)
         if rows is None:
-            return float(-np.log1p(-coverage) * scale)
-        return float(_order_statistics(coverage)[_best_number(rows, coverage)] * scale)
+            return float(-np.log1p(-level) * scale)
+        return float(_order_statistics(level)[_best_number(rows, level)] * scale)
 
     def _scores_of(
-        self, expectation: Expectation, hide: Pattern, own: bool, threads: int | None
+        self, expectation: Expectation, serving: list[Serving], threads: int | None
+    ) -> dict[Any, Floats]:
+        """Scores of the rows that serve, by key; of several patterns at once."""
+        wanted = {how.key: how for how in serving}
+        found = {key: self._scores[key] for key in wanted if key in self._scores}
+        new = [how for key, how in wanted.items() if key not in found]
+        with bar("scoring calibration rows", len(new)) as advance:
+            for batch in _batches([(how, self._rows(how)) for how in new]):
+                points = np.concatenate(
+                    [np.where(h.hide, np.nan, self.points[r]) for h, r in batch]
+                )
+                target = np.concatenate([self.target[rows] for _, rows in batch])
+                scores = self._scores_at(expectation, points, target, threads)
+                ends = np.cumsum([len(rows) for _, rows in batch])[:-1]
+                parts = np.split(scores, ends)
+                found |= {how.key: part for (how, _), part in zip(batch, parts, strict=True)}
+                advance(amount=len(batch))
+        _remember(self._scores, {how.key: found[how.key] for how in new})
+        return found
+
+    def _scores_at(
+        self, expectation: Expectation, points: Floats, target: Floats, threads: int | None
     ) -> Floats:
-        """Scores of calibration rows: how far y lies outside, in units of the scale."""
-        key = hide.tobytes(), own
-        scores = self._scores.get(key)
-        if scores is None:
-            rows = self._serving(hide, own)
-            points = np.where(hide, np.nan, self.points[rows])
-            outputs = Outputs.of(expectation, points, threads)
-            outside = np.abs(self.target[rows] - outputs.centre) - outputs.half
-            scores = outside / self.scale(outputs)
-            if len(self._scores) >= _REMEMBERED:
-                self._scores.clear()
-            self._scores[key] = scores
-        return scores
+        """How far y lies outside, in units of the scale; how improbable a class is."""
+        if self.scale is None:
+            chance = chances(expectation, points, threads)
+            return np.asarray(1 - chance[np.arange(len(target)), target.astype(np.intp)])
+        outputs = Outputs.of(expectation, points, threads)
+        outside = np.abs(target - outputs.centre) - outputs.half
+        return np.asarray(outside / self.scale(outputs))
+
+    def _weight_of(
+        self, expectation: Expectation, pattern: Pattern, serving: Serving
+    ) -> Floats | None:
+        """Log weights of the rows that serve a pattern; None where they are all alike."""
+        if serving.own:
+            return None
+        key = serving.hide.tobytes(), pattern.tobytes()
+        if key not in self._weights:
+            points = np.where(serving.hide, np.nan, self.points[self._rows(serving)])
+            found = self.missingness.log_weight(expectation, points, serving.hide, pattern)
+            _remember(self._weights, {key: found})
+            return found
+        return self._weights[key]
 
 
-def _checked(y: Any, rows: int) -> Floats:
-    """Targets as one number a row."""
+def _batches(
+    servings: list[tuple[Serving, Rows]],
+) -> Iterator[list[tuple[Serving, Rows]]]:
+    """Several at a time, up to a number of rows."""
+    batch: list[tuple[Serving, Rows]] = []
+    rows = 0
+    for each in servings:
+        if batch and rows + len(each[1]) > _AT_ONCE:
+            yield batch
+            batch, rows = [], 0
+        batch.append(each)
+        rows += len(each[1])
+    if batch:
+        yield batch
+
+
+def _remember(kept: dict[Any, Any], new: dict[Any, Any]) -> None:
+    if len(kept) + len(new) > _REMEMBERED:
+        kept.clear()
+    kept.update(list(new.items())[:_REMEMBERED])
+
+
+def _weighted_bounds(
+    scores: Floats, log_weight: Floats, own: Floats, level: float
+) -> tuple[Floats, float]:
+    """The score that bounds the next one, for rows of these weights; and how many rows count.
+
+    The smallest score that has, with all smaller ones, this share of all weights, where the asking
+    row's own is as if beyond all scores. With equal weights it is the ceil((n + 1) level)-th. The
+    number is that of Kish: as many equal weights would be as exact.
+
+    >>> equal = np.zeros(19)
+    >>> bound, number = _weighted_bounds(np.arange(1.0, 20.0), equal, np.zeros(1), 0.9)
+    >>> bound.tolist(), round(number)
+    ([18.0], 19)
+    """
+    top = log_weight.max()
+    weight = np.exp(log_weight - top)
+    weight = np.minimum(weight, LARGEST * weight.mean())
+    asking = np.exp(np.minimum(own - top, 50.0))
+    most = weight.sum() * (1 - level) / level * (1 - 1e-9)
+    asking = np.minimum(asking, min(LARGEST * weight.mean(), most))
+    order = np.argsort(scores, kind="stable")
+    total = np.cumsum(weight[order])
+    place = np.searchsorted(total, level * (total[-1] + asking) * (1 - 1e-12))
+    return scores[order][np.minimum(place, len(order) - 1)], float(
+        total[-1] ** 2 / (weight**2).sum()
+    )
+
+
+def _checked(y: Any, rows: int, labels: list[Any] | None) -> Floats:
+    """Targets as one number a row: their values, or the numbers of their classes."""
     table = in_rows(y, rows)
     if table.shape[1] != 1:
         raise InvalidInput(
             f"y must have one column, since intervals are for one target; got {table.shape[1]}. "
-            f"Wrap and calibrate a model for each target."
+            f"Wrap and conformalize a model for each target."
         )
-    return numbers(table)[:, 0]
+    if labels is None:
+        return numbers(table)[:, 0]
+    return codes(table[:, 0], labels).astype(np.float64)
 
 
 def _added_variance(expectation: Expectation, points: Floats, threads: int | None) -> Floats:
     """Variance of the prediction that hiding a variable adds by itself, (variables,)."""
+    spread = Outputs.of(expectation, _each_hidden(points), threads).spread
+    variance = (spread.reshape(points.shape[1] + 1, -1) ** 2).mean(axis=1)
+    return np.asarray(np.maximum(variance[:-1] - variance[-1], 0.0))
+
+
+def _added_score(
+    expectation: Expectation, points: Floats, target: Floats, threads: int | None
+) -> tuple[float, Floats]:
+    """Mean score of a classifier's rows, and what hiding a variable adds to its square."""
+    chance = chances(expectation, _each_hidden(points), threads)
+    code = np.tile(target.astype(np.intp), points.shape[1] + 1)
+    score = 1 - chance[np.arange(len(code)), code]
+    mean = score.reshape(points.shape[1] + 1, -1).mean(axis=1)
+    return float(mean[-1]), np.maximum(mean[:-1] - mean[-1], 0.0) ** 2
+
+
+def _each_hidden(points: Floats) -> Floats:
+    """Copies of rows that lack one variable each, and last the rows themselves."""
     variables = points.shape[1]
     hidden = np.tile(points, (variables + 1, 1, 1))
     hidden[np.arange(variables), :, np.arange(variables)] = np.nan
-    spread = Outputs.of(expectation, hidden.reshape(-1, variables), threads).spread
-    variance = (spread.reshape(variables + 1, -1) ** 2).mean(axis=1)
-    return np.asarray(np.maximum(variance[:-1] - variance[-1], 0.0))
+    return hidden.reshape(-1, variables)
 
 
 def _set_aside(rows: int) -> int:
@@ -376,33 +531,35 @@ def _set_aside(rows: int) -> int:
     return min(250, rows // 5) if rows >= TOO_FEW_TO_JUDGE else 0
 
 
-def _rank(rows: int, coverage: float) -> int:
+def _rank(rows: int, level: float) -> int:
     """Which of the sorted scores bounds the next one with this probability."""
-    return max(1, int(np.ceil((rows + 1) * coverage - 1e-9)))
+    return max(1, int(np.ceil((rows + 1) * level - 1e-9)))
 
 
-def _needed(coverage: float) -> int:
+def _needed(level: float) -> int:
     """The fewest rows of which one bounds the next.
 
-    >>> [_needed(coverage) for coverage in (0.5, 0.9, 0.95, 0.99)]
+    >>> [_needed(level) for level in (0.5, 0.9, 0.95, 0.99)]
     [1, 9, 19, 99]
     """
-    return max(1, int(np.ceil(coverage / (1 - coverage) - 1e-9)))
+    return max(1, int(np.ceil(level / (1 - level) - 1e-9)))
 
 
 @lru_cache(maxsize=64)
-def _order_statistics(coverage: float) -> Floats:
+def _order_statistics(level: float) -> Floats:
     """Expected score that bounds the next one with n = 0, 1, ... rows: infinite with too few.
 
     Of exponential scores, as those of Laplace residuals are; a difference of harmonic numbers.
     """
+    from scipy.special import digamma
+
     rows = np.arange(USED + 1)
-    above = rows - np.maximum(1, np.ceil((rows + 1) * coverage - 1e-9))
+    above = rows - np.maximum(1, np.ceil((rows + 1) * level - 1e-9))
     expected = digamma(rows + 1) - digamma(np.maximum(above, 0) + 1)
     return np.where(above < 0, np.inf, expected)
 
 
-def _best_number(rows: int, coverage: float) -> int:
+def _best_number(rows: int, level: float) -> int:
     """How many of the rows to use, so that the interval is expected to be shortest.
 
     With 28 rows the largest but one bounds the next with probability 27/29; with 19 of them, with
@@ -411,27 +568,29 @@ def _best_number(rows: int, coverage: float) -> int:
     >>> [_best_number(rows, 0.9) for rows in (8, 9, 18, 28, 29, 1000)]
     [0, 9, 9, 19, 29, 999]
     """
-    return int(np.argmin(_order_statistics(coverage)[: rows + 1]))
+    return int(np.argmin(_order_statistics(level)[: rows + 1]))
 
 
-def _assured(rows: int, coverage: float) -> float:
+def _assured(rows: int, level: float) -> float:
     """What all but one calibration set in twenty cover at least."""
-    rank = _rank(rows, coverage)
+    from scipy.stats import beta
+
+    rank = _rank(rows, level)
     return float(beta.ppf(0.05, rank, rows + 1 - rank))
 
 
-def _warn_of_few(rows: int, coverage: float) -> None:
-    aim = coverage - _LOOSE
-    if _assured(rows, coverage) >= aim:
+def _warn_of_few(rows: int, level: float) -> None:
+    aim = level - _LOOSE
+    if _assured(rows, level) >= aim:
         return
     enough = rows
-    while _assured(enough, coverage) < aim:
+    while _assured(enough, level) < aim:
         enough += max(1, enough // 20)
     warnings.warn(
         f"some intervals rest on {rows} calibration rows. Over all calibration sets they cover "
-        f"{coverage:.0%} or more, but one set in twenty covers less than "
-        f"{_assured(rows, coverage):.0%}; with {enough} rows that have no more holes it would be "
-        f"{aim:.0%}. Calibrate with more rows, best with complete ones.",
+        f"{level:.0%} or more, but one set in twenty covers less than "
+        f"{_assured(rows, level):.0%}; with {enough} rows that lack no more it would be "
+        f"{aim:.0%}. Call conformalize with more rows, best with complete ones.",
         FewCalibrationRows,
         stacklevel=5,
     )

@@ -22,16 +22,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import reduce
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit, softmax, xlogy
 
 from knothole.arrays import Floats, Mask
 from knothole.cached import cached_property
 from knothole.checks import check_array, check_choice, require
+from knothole.columns.auxiliary import without_auxiliary
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import NOT_RECORDED, Evidence, missing_in, with_nan
 from knothole.columns.read import as_table, class_of, labels_of, listed, places_of
@@ -48,6 +49,7 @@ from knothole.trees.classes import is_classifier
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_levels
 from knothole.trees.libraries import unfitted
+from knothole.trees.links import Link
 from knothole.trees.pipelines.composed import is_composed, read_over
 from knothole.trees.read import name_levels, read
 
@@ -66,6 +68,8 @@ GENERAL = -1
 COPIES = {True: 2000, False: 1200}
 COPIES_OF_ONE = {True: 600, False: 400}
 SINGLE = {True: 4, False: 3}
+# Copies of a first look. A part has the others only where these gain more than a standard error.
+FIRST_COPIES, FIRST_COPIES_OF_ONE = 600, 200
 # Of more variables than this, or more outputs, there are fewer copies, as what one takes grows with
 # them. So many of the three clones are fitted where rows are many.
 WIDE, OUTPUTS = 100, 3
@@ -141,19 +145,20 @@ class Space:
         if self.name == "plain":
             return mean
         if self.name == "logit":
-            return np.asarray(logit(np.clip(mean, LEAST, 1 - LEAST)))
+            mean = np.clip(mean, LEAST, 1 - LEAST)
+            return np.log(mean) - np.log1p(-mean)
         return np.log(np.maximum(mean, self.least))
 
     def means(self, z: Floats) -> Floats:
         """The way back."""
         if self.name == "plain":
             return z
-        if self.name == "logit":
-            return np.asarray(expit(z))
         if self.name == "log":
             return np.exp(z)
+        if self.name == "logit":
+            return Link("sigmoid")(z)
         targets = np.split(z, np.cumsum(self.sizes)[:-1], axis=1)
-        return np.hstack([softmax(target, axis=1) for target in targets])
+        return np.hstack([Link("softmax")(target) for target in targets])
 
     def newton(self, mean: Floats, truth: Floats) -> tuple[Floats, Floats]:
         """What the next trees are to fit, and how much each entry weighs, (rows, outputs) each."""
@@ -164,6 +169,8 @@ class Space:
 
     def losses(self, mean: Floats, truth: Floats) -> Floats:
         """Losses (rows,): squared errors, or how far the truth's entropy is exceeded."""
+        from scipy.special import xlogy
+
         if self.name == "plain":
             return np.asarray(((truth - mean) ** 2).sum(axis=1))
         q = np.maximum(mean, self.least)
@@ -373,8 +380,9 @@ def given_masks(patterns: Patterns, table: Any, columns: Columns, rows: int, see
     named = given if hasattr(given, "columns") else as_table(table)
     width, mask = len(labels_of(named)) or len(columns), np.asarray(given)
     places = places_of(named, columns.names) if columns.named else list(range(len(columns)))
+    lacks = any(p is None and not c.auxiliary for c, p in zip(columns, places, strict=True))
     fits = mask.dtype == np.bool_ and mask.ndim == 2 and mask.shape[1] == width
-    if not fits or not len(mask) or None in places or (callable(patterns) and len(mask) != rows):
+    if not fits or not len(mask) or lacks or (callable(patterns) and len(mask) != rows):
         raise InvalidInput(
             f"patterns must be booleans of shape (patterns, {width}), or a function of a table "
             f"and a seed that returns such a mask of the table's shape {rows, width}, as "
@@ -383,7 +391,10 @@ def given_masks(patterns: Patterns, table: Any, columns: Columns, rows: int, see
         )
     if not callable(patterns):
         mask = mask[np.random.default_rng(seed).integers(len(mask), size=rows)]
-    return np.asarray(mask[:, [place for place in places if place is not None]])
+    out = np.zeros((len(mask), len(columns)), dtype=np.bool_)
+    there = [number for number, place in enumerate(places) if place is not None]
+    out[:, there] = mask[:, [place for place in places if place is not None]]
+    return out
 
 
 # ---- held-out rows --------------------------------------------------------------------------
@@ -404,7 +415,7 @@ class HeldOutPredictions:
 
     def read_as(self, reading: Reading) -> HeldOutPredictions:
         """The same where missing values mean something else."""
-        return replace(self, expectation=replace(self.expectation, reading=reading))
+        return replace(self, expectation=self.expectation.read_as(reading))
 
     @cached_property
     def usable(self) -> Rows:
@@ -449,7 +460,7 @@ def by_clones(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            trained = table if is_composed(model) else as_trained(table, expectation.columns)
+            trained = as_trained(table, expectation.columns, model)
             splits = folds(len(order), labels if stratified else None)
             for learned, held in islice(splits, FOLDS if len(matrix) < FEW_ROWS else CLONES):
                 clone = unfitted(model, quiet=True)
@@ -470,6 +481,8 @@ def _under_density(model: Any, table: Any, expectation: Expectation) -> Expectat
         read_over(model, table, native=False) if composed else name_levels(read(model), table)
     )
     ensemble = replace(ensemble, columns=ensemble.columns.called_as_in(table))
+    known = expectation.original.columns
+    ensemble = ensemble.with_auxiliary([column for column in known if column.auxiliary])
     ensemble = in_levels(ensemble, expectation.density.columns_)
     if ensemble.n_outputs != expectation.original.n_outputs:
         raise InvalidInput("some of the rows have not all classes")
@@ -479,13 +492,18 @@ def _under_density(model: Any, table: Any, expectation: Expectation) -> Expectat
     )  # fmt: skip
 
 
-def as_trained(table: Any, columns: Columns) -> Any:
-    """A table as the model takes it: its columns, in its order.
+def as_trained(table: Any, columns: Columns, model: Any) -> Any:
+    """A table as the model takes it: its columns, in its order; of a pipeline, all that it knows.
 
     What is not of pandas becomes so: LightGBM ends the process over text in a table of polars.
     """
+    features = columns.names[: len(columns) - int(columns.auxiliary.sum())]
+    auxiliary = columns.names[len(features) :]
+    table = without_auxiliary(table, auxiliary, getattr(model, "feature_names_in_", ()))
+    if is_composed(model):
+        return table
     table = table.to_pandas() if hasattr(table, "to_pandas") else table
-    places = places_of(table, columns.names) if columns.named else []
+    places = places_of(table, features) if columns.named else []
     frame = class_of(table) == ("pandas", "DataFrame") and None not in places
     return table.iloc[:, places] if frame and places else table
 
@@ -577,6 +595,10 @@ class Copies(NamedTuple):
     truth: Floats
     y: Floats
 
+    def joined(self, others: Copies) -> Copies:
+        """These copies and others."""
+        return Copies(*(np.concatenate(arrays) for arrays in zip(self, others, strict=True)))
+
 
 class Trial(NamedTuple):
     """How a part does on copies of rows that its trees have not seen.
@@ -591,6 +613,11 @@ class Trial(NamedTuple):
     gains: Floats
     copies: Copies
     corrected: Floats
+
+    def promises(self) -> bool:
+        """Whether it gains more than a standard error: more copies may tell."""
+        gain, error = by_rows(self.gains[0], self.copies.row)
+        return gain > error
 
     def why_not(self) -> str:
         """Why the part is not worth it; empty where it is."""
@@ -632,7 +659,7 @@ class CorrectionLearner:
                 rows = self.rng.permutation(one.usable)[:left]
                 parts.append(self._hidden(number, rows, hide(one, rows)))
                 left -= len(rows)
-        return Copies(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        return reduce(Copies.joined, parts)
 
     def _hidden(self, number: int, rows: Rows, hidden: Mask) -> Copies:
         one = self.held_out[number]
@@ -720,8 +747,13 @@ class CorrectionLearner:
             inputs, base, weight, lambda z: self.space.newton(self.space.means(z), truth)
         )
 
-    def weights(self, copies: Copies) -> Floats:
-        """One over the variance to expect of f(x), so that rows with few missing values count."""
+    def weights(self, copies: Copies, general: bool = True) -> Floats:
+        """One over the variance to expect of f(x), so that rows with few missing values count.
+
+        1 where one variable alone is missing, and where the loss knows of the variance itself.
+        """
+        if not general or self.space.name != "plain":
+            return np.ones(len(copies.row))
         squares = ((copies.truth - copies.mean) ** 2).mean(axis=1)
         known = np.hstack([np.isnan(copies.points), copies.mean])
         return boosting.precisions(known, squares, self.fold[copies.row])
@@ -822,13 +854,18 @@ def learn(
         count = COPIES[learner.linear] if general else min(COPIES_OF_ONE[learner.linear], rows)
         outputs = expectation.original.n_responses
         count = round(count * min(1.0, WIDE / len(learner.columns.variables), OUTPUTS / outputs))
-        copies = learner.copies(count, learner.hide_some if general else learner.hide_one(variable))
+        hide = learner.hide_some if general else learner.hide_one(variable)
+        first = min(count, FIRST_COPIES if general else FIRST_COPIES_OF_ONE)
+        copies = learner.copies(count if always else first, hide)
         by_fold = np.bincount(learner.fold[copies.row], minlength=FOLDS)
         if by_fold.min() < TOO_FEW_TO_JUDGE // 4:  # NaN is a value of the model there
             continue
-        varied = general and learner.space.name == "plain"
-        weight = learner.weights(copies) if varied else np.ones(len(copies.row))
+        weight = learner.weights(copies, general)
         trial = learner.tried(copies, weight, always)
+        if not always and first < count and trial.promises():
+            copies = copies.joined(learner.copies(count - first, hide))
+            weight = learner.weights(copies, general)
+            trial = learner.tried(copies, weight)
         why = "" if always and trial.stages else trial.why_not()
         if not why:
             parts.append(learner.part(variable, copies, weight, trial))

@@ -41,9 +41,7 @@ from math import comb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from knothole.arrays import Floats, Mask
 from knothole.cached import cached_property
@@ -56,6 +54,7 @@ from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import Tolerance, refine, tolerance_of, warn_missed
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 #: How groups of columns are given: by name, with the names (or positions) of their columns.
@@ -350,6 +349,8 @@ def settle(shares: Floats, total: Floats, total_error: Floats) -> tuple[Floats, 
     error = np.repeat(total_error[:, :, None] / players, players, axis=2)
     if n > 1:
         # Student's t, so that 1.96 standard errors of n replicates cover as often as they should.
+        from scipy.stats import t as student  # imports much
+
         width = student.ppf(0.975, n - 1) / 1.959964
         error = np.hypot(error, width * settled.std(axis=3, ddof=1) / np.sqrt(n))
     return settled.mean(axis=3).swapaxes(1, 2), error.swapaxes(1, 2)
@@ -580,6 +581,8 @@ class Explanation:
 
     def table(self, output: Any = None) -> pd.DataFrame:
         """Values as a table, (rows, players); of one output where there are several."""
+        import pandas as pd
+
         return pd.DataFrame(
             self._one(self.values, output), index=self.data.index, columns=self.data.columns
         )
@@ -626,6 +629,7 @@ class Explanation:
 
     def beeswarm(self, output: Any = None, ax: Axes | None = None) -> Axes:
         """Every row's values, a line a player, blue where the column is low and red where high."""
+        import pandas as pd
         from matplotlib.colors import LinearSegmentedColormap
 
         values = self._one(self.values, output)
@@ -660,6 +664,8 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """What each player says and adds, for the first rows."""
+        import pandas as pd
+
         values = self.values[:_SHOWN_ROWS]
         one = values if values.ndim == 2 else values[:, :, -1]
         cells = [
@@ -690,6 +696,8 @@ def _text(said: Any) -> str:
 
 def _jitter(values: Floats) -> Floats:
     """Heights that keep points of nearly the same value apart, the densest the widest."""
+    import pandas as pd
+
     if np.ptp(values) == 0:
         return np.zeros(len(values))
     bins = np.floor((values - values.min()) / np.ptp(values) * 60).astype(np.intp)

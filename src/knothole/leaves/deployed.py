@@ -37,23 +37,25 @@ old leaves: their error may well be lower on the rows that they were trained on.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
+from knothole._core import leaf_probabilities as kernels
 from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
-from knothole.compiled.pointers import pointers, shift
-from knothole.compiled.policy import njit
-from knothole.compiled.threads import summed
 from knothole.expectation.expectation import Expectation
 from knothole.leaves.options import TuningOptions
 from knothole.leaves.problem import Problem
 from knothole.leaves.solve import Solution
 from knothole.leaves.sums import probabilities_by_tree
 from knothole.progress import bar
+from knothole.threads import summed
 from knothole.trees.ensemble import Ensemble
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 # Trees with more leaves do not move: their matrices would take too long to take apart.
 MOST_LEAVES = 1024
@@ -84,6 +86,7 @@ class DeployedSums:
     --------
     A row that may be in either of two leaves, and one that is known to be in the second:
 
+    >>> from scipy import sparse
     >>> probability = sparse.csr_matrix([[0.5, 0.5], [0.0, 1.0]])
     >>> sums = DeployedSums.of(probability, np.array([[3.0], [2.0]]), np.ones(2))
     >>> sums.gram.tolist(), sums.target.ravel().tolist()
@@ -103,9 +106,9 @@ class DeployedSums:
         """Sums over rows, given e (rows, width), and r (rows, leaves) from a first row on."""
         leaves, square = probability.shape[1], float(row_weight @ (rest**2).sum(axis=1))
         gram, target = np.zeros((leaves, leaves)), np.zeros((leaves, rest.shape[1]))
-        places = probability.indptr[first : first + len(rest) + 1]
-        entries = probability.indices, probability.data
-        _add_products(places, *entries, rest, row_weight, gram, target)
+        places = probability.indptr[first : first + len(rest) + 1].astype(np.int64)
+        leaf, rest = probability.indices.astype(np.int32, copy=False), np.ascontiguousarray(rest)
+        kernels.add_products(places, leaf, probability.data, rest, row_weight, gram, target)
         return cls(gram, target, square, float(row_weight.sum()), float(row_weight @ row_weight))
 
     def solve(self, ridge: float, theta: Floats, kappas: Floats = KAPPAS) -> tuple[Floats, float]:
@@ -218,23 +221,3 @@ def _gathered(
         return DeployedSums.of(probability, rest[rows], row_weight[rows], start)
 
     return summed(work, len(rest), BLOCKS, threads)
-
-
-@njit
-def _add_products(first, leaf, probability, rest, row_weight, gram, target):  # type: ignore[no-untyped-def]
-    """Add weighted products of leaf probabilities with each other (upper part) and with e."""
-    n_rows, width = rest.shape
-    n_leaves = len(gram)
-    first_, leaf_, share_, rest_, weight_ = pointers((first, leaf, probability, rest, row_weight))
-    gram_, target_ = pointers((gram, target))
-    for row in range(n_rows):
-        for i in range(first_[row], first_[row + 1]):
-            weighted, products = weight_[row] * share_[i], shift(gram_, leaf_[i] * n_leaves)
-            for j in range(i, first_[row + 1]):
-                products[leaf_[j]] += weighted * share_[j]
-            for k in range(width):
-                target_[leaf_[i] * width + k] += weighted * rest_[row * width + k]
-    for i in range(n_leaves):  # a row's leaves come in any order
-        for j in range(i):
-            gram[j, i] += gram[i, j]
-            gram[i, j] = 0.0

@@ -20,24 +20,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole._core import drawn_leaves as kernels
 from knothole.arrays import Floats
 from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
-from knothole.compiled.policy import njit
-from knothole.compiled.sobol import GROUPS, SIZE, WORD
-from knothole.compiled.threads import over_chunks
 from knothole.expectation.monte_carlo.engine import MonteCarloEngine
 from knothole.leaves.losses import Pinball
 from knothole.leaves.problem import Problem
 from knothole.leaves.sums import LeafSums, squares_of, symmetric_solver
 from knothole.progress import Advance, silent
+from knothole.sobol import GROUPS, SIZE, WORD
+from knothole.threads import over_chunks
 
 #: Words of 64 draws that each incomplete row has.
 WORDS = 1
 # Bytes of leaf numbers that are held in memory; more of them are in a temporary file.
 MEMORY = 1 << 31
-# Sums over draws that a thread keeps at a time.
-LANES = 8
 # Steps on a bound stop where one gains less than this part of the objective, or after so many.
 GAIN, STEPS = 1e-6, 200
 # A rise of the objective by less than this part of it is rounding.
@@ -104,7 +102,7 @@ class DrawnLeaves:
             for word in range(WORDS):
                 masks = engine.masks(evidence[begin:end], first_word + word)
                 at = first[begin:end] + np.where(incomplete[begin:end], word * WORD, 0)
-                _place_leaves(*masks, start, at, incomplete[begin:end], self.leaf)
+                kernels.place_leaves(*masks, start, at, incomplete[begin:end], self.leaf)
             advance(amount=end - begin)
 
         over_chunks(walk, n_rows, engine.chunk, threads)
@@ -132,15 +130,16 @@ class DrawnLeaves:
         out = np.zeros((draws.stop - draws.start, self.ensemble.n_outputs))
         for tree in range(self.ensemble.n_trees):
             step = theta[self.leaves_of(tree)]
-            _add_step(self.leaf[tree, draws], step, self.outputs_of(tree).start, out)
+            kernels.add_step(self.leaf[tree, draws], step, self.outputs_of(tree).start, out)
         return out
 
     def by_leaf(self, tree: int, values: Floats, draws: slice) -> Floats:
         """Weighted values (draws, outputs) of a block, summed by leaf, (leaves, width)."""
         leaves, outputs = self.leaves_of(tree), self.outputs_of(tree)
-        out = np.zeros((LANES, leaves.stop - leaves.start, outputs.stop - outputs.start))
-        _add_by_leaf(self.leaf[tree, draws], self.weight[draws], values, outputs.start, out)
-        return np.asarray(out.sum(axis=0))
+        out = np.empty((leaves.stop - leaves.start, outputs.stop - outputs.start))
+        leaf, values = self.leaf[tree, draws], np.ascontiguousarray(values)
+        kernels.sum_by_leaf(leaf, self.weight[draws], values, outputs.start, out)
+        return out
 
     def by_all_leaves(self, values: Floats, draws: slice) -> Floats:
         """The same for all trees, (leaves of all, width)."""
@@ -171,8 +170,8 @@ class DrawnLeaves:
 
         def work(place: int, _: int) -> None:
             for begin, end in self.bounds:
-                leaf, weight = self.leaf[:, begin:end], self.weight[begin:end]
-                _add_pairs(leaf, weight, trees, place, start, out)
+                weight = self.weight[begin:end]
+                kernels.add_pairs(self.leaf, begin, weight, trees, place, start, out)
 
         over_chunks(work, len(trees), 1, self.threads)
         return out
@@ -205,57 +204,6 @@ def _array(shape: tuple[int, int], dtype: Any) -> NDArray[Any]:
         return np.empty(shape, dtype)
     with TemporaryFile() as file:
         return np.memmap(file, dtype, "w+", shape=shape)
-
-
-@njit
-def _place_leaves(leaf, mask, ends, leaf_start, first, incomplete, out):  # type: ignore[no-untyped-def]
-    """Write the leaf of each draw of a word; ``mask`` tells which draws reach an entry's leaf."""
-    entry = 0
-    for row in range(len(ends)):
-        for tree in range(ends.shape[1]):
-            while entry < ends[row, tree]:
-                number, own = out.dtype.type(leaf[entry] - leaf_start[tree]), mask[entry]
-                if incomplete[row]:
-                    draws = out[tree, first[row] : first[row] + WORD]
-                    for draw in range(WORD):  # without branches
-                        inside = (own >> np.uint64(draw)) & np.uint64(1) != 0
-                        draws[draw] = number if inside else draws[draw]
-                else:
-                    out[tree, first[row]] = number
-                entry += 1
-
-
-@njit
-def _add_by_leaf(leaf, weight, values, output, out):  # type: ignore[no-untyped-def]
-    """Add weighted values (draws, outputs) from an output on to the leaves of the draws.
-
-    Draws next to each other are often in the same leaf: in several sums, none waits for another.
-    """
-    for draw in range(len(leaf)):
-        lane = out[draw % LANES]
-        for j in range(lane.shape[1]):
-            lane[leaf[draw], j] += weight[draw] * values[draw, output + j]
-
-
-@njit
-def _add_step(leaf, step, output, out):  # type: ignore[no-untyped-def]
-    """Add what the leaves of the draws have to margins (draws, outputs) from an output on."""
-    for draw in range(len(leaf)):
-        for j in range(step.shape[1]):
-            out[draw, output + j] += step[leaf[draw], j]
-
-
-@njit
-def _add_pairs(leaf, weight, trees, place, start, out):  # type: ignore[no-untyped-def]
-    """Add the draws that are in a leaf of one tree and in one of the same or a later tree."""
-    here = leaf[trees[place]]
-    for draw in range(len(weight)):
-        i = start[place] + here[draw]
-        out[i, i] += weight[draw]
-    for other in range(place + 1, len(trees)):
-        there = leaf[trees[other]]
-        for draw in range(len(weight)):
-            out[start[place] + here[draw], start[other] + there[draw]] += weight[draw]
 
 
 # ---- the expected loss ----------------------------------------------------------------------
@@ -305,7 +253,7 @@ def boosting(
         output = drawn.outputs_of(tree).start
 
         def work(draws: slice) -> None:
-            _add_step(drawn.leaf[tree, draws], step, output, margin[draws])
+            kernels.add_step(drawn.leaf[tree, draws], step, output, margin[draws])
 
         drawn.by_block(work)
 

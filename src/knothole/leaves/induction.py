@@ -12,10 +12,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.model_selection import train_test_split
@@ -31,6 +30,9 @@ from knothole.out_of_core.files import is_path
 from knothole.out_of_core.lazy import as_told, collected, filled_meta
 from knothole.out_of_core.partitions import DaskPartitions, Partition, is_lazy, key
 from knothole.trees.libraries import unfitted, weight_name
+
+if TYPE_CHECKING:
+    pass
 
 Rows = NDArray[np.intp]
 
@@ -271,6 +273,7 @@ def expand(
 def _lazily(density: Density, X: Any, y: Any, weight: Any, options: dict[str, Any]) -> Expanded:
     """Completions of a Dask collection, partition by partition."""
     import dask
+    import pandas as pd
 
     parts, index = DaskPartitions.of(X, y, weight), getattr(X._meta, "index", None)
     like: dict[str, Any] = {} if y is None else {"y": y._meta[:0]}
@@ -294,6 +297,8 @@ def _lazily(density: Density, X: Any, y: Any, weight: Any, options: dict[str, An
 
 def _expanded(part: Partition, density: Density, options: dict[str, Any], kinds: Any) -> Expanded:
     """The completions of a partition's rows, which are known by their labels."""
+    import pandas as pd
+
     _, table, y, weight = part
     found = expand(density, table, y, sample_weight=weight, **options)
     if kinds is None:
@@ -328,8 +333,6 @@ class Growing:
         Sample weights where some were given.
     draws, seed : int
         Completions of each incomplete row, and their seed.
-    memory : int
-        Bytes that completions may take up: there are fewer if they must be, at least one.
     others : callable
         Completions of other rows (X, y): those that tell when to stop.
     """
@@ -339,7 +342,6 @@ class Growing:
     weight: Floats | None
     draws: int
     seed: int
-    memory: int
     others: Callable[[Any, NDArray[Any]], Completions]
 
     def fit(self, estimator: Any, **fit_params: Any) -> Any:
@@ -390,7 +392,7 @@ class Growing:
         """Draws that there is memory for."""
         n, columns = self.completions.gone.shape
         incomplete = max(1, int(self.completions.incomplete.sum()))
-        rows = self.memory // (8 * columns) - (n - incomplete)
+        rows = MEMORY // (8 * columns) - (n - incomplete)
         return int(min(self.draws, max(1, rows // incomplete)))
 
     def _tree_by_tree(self, model: Any, params: dict[str, Any]) -> Any:

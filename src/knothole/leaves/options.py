@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.checks import check_choice, check_number
-from knothole.compiled.threads import threads_of
 from knothole.errors import InvalidInput
 from knothole.progress import Verbose
+from knothole.threads import threads_of
 
 Method = Literal["auto", "tree", "forest", "boosting"]
 Objective = Literal["auto", "expected", "deployed"]

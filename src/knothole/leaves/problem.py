@@ -250,15 +250,19 @@ def _one_hot(ensemble: Ensemble, table: NDArray[Any]) -> Floats:
 
 
 def _labels(y: NDArray[Any], labels: Sequence[Hashable]) -> Floats:
+    return np.asarray(np.eye(len(labels))[codes(y, labels)])
+
+
+def codes(y: NDArray[Any], labels: Sequence[Hashable]) -> NDArray[np.intp]:
+    """The place of each label among ``labels``."""
     code = {label: i for i, label in enumerate(labels)}
     try:
-        codes = [code[label] for label in y.tolist()]
+        return np.array([code[label] for label in y.tolist()], dtype=np.intp)
     except (KeyError, TypeError):
         unknown = next(label for label in y.tolist() if label not in code)
         raise InvalidInput(
             f"y: {unknown!r} is none of the model's classes, {list(labels)}."
         ) from None
-    return np.asarray(np.eye(len(labels))[codes])
 
 
 def rate_of_leaves(problem: Problem, matrix: Floats, ridge: float) -> float | None:

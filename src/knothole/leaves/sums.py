@@ -31,11 +31,11 @@ from scipy import linalg, sparse
 
 from knothole.arrays import Floats, Ints, joined
 from knothole.columns.evidence import Evidence
-from knothole.compiled.threads import over_chunks
 from knothole.expectation.engine import Engine, ExactEngine
 from knothole.expectation.expectation import Expectation
 from knothole.out_of_core.partitions import Partitions
 from knothole.progress import Advance, silent
+from knothole.threads import over_chunks
 from knothole.trees.ensemble import Ensemble, some_trees
 
 # Shares of classes below this part of a leaf's weight are rounding.

@@ -29,8 +29,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh_tridiagonal
-from scipy.special import betaln
 
 from knothole.arrays import Floats, Mask
 from knothole.checks import check_number
@@ -363,7 +361,10 @@ def _hypotheses(
     if prior.scattered > 0 or not weight:
         a, b = prior.a + lost, prior.b + observed
         nodes, log_share = gauss_jacobi(a, b, n // 2 + 1)
-        of_nodes = np.log(prior.scattered or 1.0) + betaln(a, b) - betaln(prior.a, prior.b)
+        # The logarithm of B(a, b) / B(prior.a, prior.b), a ratio of products.
+        of_nodes = np.log(prior.scattered or 1.0) + np.log(prior.a + np.arange(lost)).sum()
+        of_nodes += np.log(prior.b + np.arange(observed)).sum()
+        of_nodes -= np.log(prior.a + prior.b + np.arange(lost + observed)).sum()
         # A case is asked for with odds of 1 / r for "not recorded": that is r**-n of its weight.
         of_nodes = of_nodes + log_share + n * np.log(nodes)
         rate, weight = [*nodes.tolist(), *rate], [*of_nodes.tolist(), *weight]
@@ -409,7 +410,7 @@ def gauss_jacobi(a: float, b: float, n: int) -> tuple[Floats, Floats]:
     if n > 1:
         beside[0] = 4 * a * b / ((a + b) ** 2 * (a + b + 1))
     beside = np.sqrt(beside)
-    x = eigh_tridiagonal(middle, beside, eigvals_only=True)
+    x = np.linalg.eigvalsh(np.diag(middle) + np.diag(beside, -1))  # it reads the lower half
     before, now = np.zeros(n), np.ones(n)
     squares, scale = np.ones(n), np.zeros(n)
     for i in range(n - 1):

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 
 from knothole.arrays import Floats, Mask
 from knothole.checks import check_choice, check_number, check_whole
@@ -287,6 +286,8 @@ def outage_mask(X: Any, columns: Sequence[str | int], *, blocks: Blocks | None =
 
 def _logistic(own: Floats, fitted: Floats, known: Mask, rate: float) -> Floats:
     """Of each entry, expit(a + own): ``a`` makes it average to rate over the known reference."""
+    from scipy.special import expit, logit
+
     if rate in (0.0, 1.0):
         return np.full(own.shape, rate)
     centre = float(logit(rate))

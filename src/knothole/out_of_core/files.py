@@ -17,16 +17,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from knothole.columns.city_hash import hash_of
 from knothole.columns.columns import Column, Columns, HashedLevel, Kind
 from knothole.columns.read import listed
 from knothole.errors import ColumnMismatch, DamagedFile, InvalidInput, MissingExtra
 from knothole.files import without_doubles
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Rows read, answered and written at a time.
 CHUNK = 20_000
@@ -111,6 +113,8 @@ class CsvFile(TableFile):
     """A CSV file. Numbers are read as numbers; categories the way their levels are written."""
 
     def __init__(self, path: Path, separator: str) -> None:
+        import pandas as pd
+
         self.path, self._separator = path, separator
         self.size = path.stat().st_size
         with _parsing(path):
@@ -132,6 +136,8 @@ class CsvFile(TableFile):
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`TableFile`."""
+        import pandas as pd
+
         described = {column.name: column for column in columns}
         as_text = [n for n in self.names if n not in described or _is_text(described[n])]
         missing = {
@@ -220,6 +226,8 @@ class JsonLinesFile(TableFile):
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`TableFile`."""
+        import pandas as pd
+
         described = {column.name for column in columns}
         lines = self._rows()
         while batch := list(islice(lines, rows)):
@@ -381,7 +389,7 @@ def is_path(table: Any) -> bool:
 
 
 #: Chunks of a file, as (table, targets, weights), from the beginning each time it is called.
-Chunks = Callable[[], Iterator[tuple[pd.DataFrame, Any, Any]]]
+Chunks = Callable[[], Iterator[tuple["pd.DataFrame", Any, Any]]]
 
 
 def chunks_of(
@@ -391,6 +399,7 @@ def chunks_of(
     weight: Any = None,
     *,
     every: bool = False,
+    also: Sequence[str] = (),
 ) -> tuple[TableFile, Chunks]:
     """Open a path, and read it some rows at a time; rows are numbered throughout.
 
@@ -400,9 +409,13 @@ def chunks_of(
     columns : Columns, optional
         A model's columns: those of the file that are read, unless ``every`` one is. Others are what
         they look like, numbers or text.
+    also : sequence of str
+        Further columns to read.
     y, weight : str, optional
         Columns of the targets and of the weights.
     """
+    import pandas as pd
+
     opened = open_table(path)
     beside = {"y": y, "sample_weight": weight}
     for parameter, name in beside.items():
@@ -420,7 +433,9 @@ def chunks_of(
     known: dict[str, Column] = {}
     if columns is not None and columns.named:
         known = {column.name: column for column in columns}
-        names = names if every else [name for name in names if name in known] or names
+        names = (
+            names if every else [name for name in names if name in known or name in also] or names
+        )
     elif columns is not None and len(columns) == len(names):
         known = {n: replace(c, name=n) for n, c in zip(names, columns, strict=True)}
     read = [*names, *(name for name in (y, weight) if name is not None)]
@@ -444,6 +459,8 @@ def chunks_of(
 
 def _check_kinds(chunk: pd.DataFrame, numeric: dict[str, bool], where: str, shown: str) -> None:
     """Refuse text where there were numbers before: 1 and "1" would be two categories."""
+    import pandas as pd
+
     for name in chunk.columns.astype(str):
         if chunk[name].isna().all():
             continue
@@ -464,6 +481,8 @@ def sampled(
     Every row gets a random number, and those with the smallest are drawn, so that memory holds no
     more than the sample and a chunk.
     """
+    import pandas as pd
+
     rng = np.random.default_rng(seed)
     drawn: pd.DataFrame | None = None
     keys = np.empty(0)

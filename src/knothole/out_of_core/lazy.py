@@ -20,7 +20,6 @@ from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
 import numpy as np
-import pandas as pd
 
 from knothole.columns.columns import Columns, Kind
 from knothole.columns.outputs import DRAW
@@ -67,6 +66,8 @@ def lazily(method: F) -> F:
 
 def _of_file(ask: Callable[[Any], Any], columns: Columns, path: Any, every: bool) -> Any:
     """What is asked of all rows of a file, of which a chunk at a time is in memory."""
+    import pandas as pd
+
     opened, chunks = chunks_of(path, columns, every=every)
     answers: list[Any] = []
     template = None
@@ -150,6 +151,8 @@ def _answer_to_no_rows(
     model: Any, method: str, X: Any, options: dict[str, Any], is_frame: bool
 ) -> Any:
     """What is answered where there are no rows, of columns that have been checked."""
+    import pandas as pd
+
     columns: Columns = model.columns_
     # The collection without its rows; an array's own has no columns either.
     empty: Any = X._meta if is_frame else np.empty((0, X.shape[1]), X.dtype)
@@ -235,6 +238,8 @@ def unpacked(model: bytes) -> Any:
 
 def as_told(answer: Any, kinds: Any) -> Any:
     """A filled partition with the types that were told before it was read."""
+    import pandas as pd
+
     unknown = [
         isinstance(kind, pd.CategoricalDtype) and "__UNKNOWN_CATEGORIES__" in kind.categories
         for kind in kinds
@@ -267,6 +272,8 @@ def _with_lazy_rows(answer: Any, path: tuple[Any, ...], lazy: Callable[..., Any]
 
 def filled_meta(empty: Any, columns: Columns, draws: int | None) -> Any:
     """A table without rows, of the types that it has once missing values are filled in."""
+    import pandas as pd
+
     if isinstance(empty, np.ndarray):
         return empty if draws is None else np.empty((0, empty.shape[1] + 1), empty.dtype)
     out = empty.copy()

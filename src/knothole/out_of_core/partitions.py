@@ -11,20 +11,22 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
-import pandas as pd
 
 from knothole.arrays import Floats, Ints, joined
 from knothole.columns.columns import Columns
 from knothole.columns.read import WHOLE_LIMIT, check_finite, class_names
-from knothole.compiled.threads import over_chunks
 from knothole.errors import InvalidInput, KnotholeError
 from knothole.out_of_core.disk import Spilled, room
 from knothole.out_of_core.files import chunks_of, is_path
 from knothole.progress import tell
+from knothole.threads import over_chunks
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 T = TypeVar("T")
 
@@ -151,11 +153,15 @@ class DaskPartitions(Partitions):
 
 
 def partitions_of(
-    X: Any, y: Any = None, weight: Any = None, columns: Columns | None = None
+    X: Any,
+    y: Any = None,
+    weight: Any = None,
+    columns: Columns | None = None,
+    also: Sequence[str] = (),
 ) -> Partitions | None:
     """The partitions of a Dask collection or of a path; None for a table in memory.
 
-    ``columns`` are a model's, by which a file's are told.
+    ``columns`` are a model's, by which a file's are told, and others are ``also`` read.
     """
     if isinstance(X, Partitions):
         for name, given in (("y", y), ("sample_weight", weight)):
@@ -163,7 +169,7 @@ def partitions_of(
                 raise InvalidInput(f"{name} must be None for partitions, which have their own.")
         return X
     if is_path(X):
-        return Partitions.of(chunks_of(X, columns, y, weight)[1])
+        return Partitions.of(chunks_of(X, columns, y, weight, also=also)[1])
     return DaskPartitions.of(X, y, weight) if is_lazy(X) else None
 
 
@@ -331,6 +337,8 @@ class Sample:
 
 def sample(parts: Partitions, seed: int, categories: Collection[str] = ()) -> Sample:
     """Draw rows; ``categories`` are columns whose numbers are codes of levels."""
+    import pandas as pd
+
     looks = parts.each(look, frozenset(categories))
     sizes = [rows for rows, _, _ in looks]
     starts = np.cumsum([0, *sizes])
@@ -354,6 +362,8 @@ def sample(parts: Partitions, seed: int, categories: Collection[str] = ()) -> Sa
 
 def look(part: Partition, categories: Collection[str]) -> tuple[int, float, pd.DataFrame]:
     """How many rows a partition has, what they weigh, and what its columns hold."""
+    import pandas as pd
+
     _, table, y, weight = part
     if y is not None and len(y) != len(table):
         raise InvalidInput(f"y must have a target for each of {len(table)} rows; it has {len(y)}.")
@@ -380,11 +390,14 @@ def witness(frame: pd.DataFrame, categories: Collection[str] = ()) -> pd.DataFra
 
     Examples
     --------
+    >>> import pandas as pd
     >>> witness(pd.DataFrame({"a": [1.0, 2.5, None, 3.0], "b": ["x", "y", "y", "x"]}))
          a  b
     0  2.5  x
     1  NaN  y
     """
+    import pandas as pd
+
     shown = []
     for position, label in enumerate(frame.columns):
         series = frame.iloc[:, position].reset_index(drop=True)
@@ -417,6 +430,8 @@ def take(part: Partition, chosen: Ints, starts: Ints) -> Any:
 
 def _together(tables: list[Any]) -> Any:
     """Tables under one another; categories that differ are those of all."""
+    import pandas as pd
+
     if not hasattr(tables[0], "iloc"):
         return np.concatenate(tables)
     kinds = tables[0].dtypes

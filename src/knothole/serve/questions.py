@@ -72,14 +72,19 @@ class Questions:
             "variables": self.controls(),
             "classes": self.classes,
             "outputs": self.model.expectation_.original.n_outputs,
-            "calibrated": self.model.calibration_ is not None,
+            "conformalized": self.model.conformal_ is not None,
             "cost": dict(self.cost or {}),
         }
 
     def controls(self) -> list[dict[str, Any]]:
         """One control of the page for every variable, in the model's order."""
         variables = self.model.expectation_.columns.variables
-        return [_control(variable, self.drawn[:, v]) for v, variable in enumerate(variables)]
+        auxiliary = self.fields.columns.auxiliary
+        return [
+            _control(variable, self.drawn[:, v])
+            | {"auxiliary": bool(auxiliary[list(variable.columns)].all())}
+            for v, variable in enumerate(variables)
+        ]
 
     def typicality(self, evidence: Evidence) -> list[float | None]:
         """The share of drawn rows that are less likely than each row, in what is known of it.
@@ -112,9 +117,10 @@ class Questions:
 
     def predict(self, question: Any) -> dict[str, Any]:
         """Predictions of rows, with their errors; on request spreads, quantiles and more."""
-        asked = _asked(question, ("rows", "std", "quantiles", "interval", "usual", "lost"))
+        asked = _asked(question, ("rows", "std", "quantiles", "interval", "set", "usual", "lost"))
         std, usual, lost = (_flag(asked, name) for name in ("std", "usual", "lost"))
-        levels, coverage = _levels(asked.get("quantiles")), _share(asked.get("interval"))
+        levels, interval = _levels(asked.get("quantiles")), _share(asked.get("interval"))
+        of_set = _share(asked.get("set"), "set")
         known, robust = self._known(asked, "predict"), self.model
         names = ("prediction", "std", "error", "std_error") if std else ("prediction", "error")
         if self.classes is None:
@@ -128,9 +134,11 @@ class Questions:
             found = robust.predict(known, quantiles=levels)
             # Of a single quantile, a quantile forest gives one number a row.
             parts["quantiles"] = found[:, None] if found.ndim == 1 else found
-        if coverage is not None:
-            parts["interval"] = robust.predict_interval(known, coverage)
+        if interval is not None:
+            parts["interval"] = robust.predict_interval(known, interval)
         lists = {name: _plain(part) for name, part in parts.items()}
+        if of_set is not None:
+            lists["set"] = self.sets(known, of_set)
         if usual:
             lists["usual"] = self.typicality(known)
         if lost:
@@ -140,6 +148,13 @@ class Questions:
             for row in rows:
                 row["probabilities"] = dict(zip(self.classes, row["probabilities"], strict=True))
         return {"predictions": rows}
+
+    def sets(self, evidence: Evidence, level: float) -> list[list[str]]:
+        """The classes of the set of each row."""
+        if self.classes is None:
+            raise InvalidInput("set: the model has no classes; use interval.")
+        within = self.model.predict_set(evidence, level)
+        return [[str(label) for label in np.array(self.classes)[row]] for row in within]
 
     def explain(self, question: Any) -> dict[str, Any]:
         """Why: what each variable adds to the expected prediction."""

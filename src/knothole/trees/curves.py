@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from knothole.arrays import Floats, Integers
 from knothole.checks import check_type, require
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 #: Names of curves; those of samples are followed by the number of the output.
 SAMPLES, SURVIVAL, HAZARD = "samples", "survival", "cumulative hazard"
@@ -44,6 +46,8 @@ class Curves:
 
     def of_leaves(self, leaves: Any) -> Curves:
         """The same for leaves that are others, or in another order."""
+        from scipy import sparse
+
         return Curves(self.grid, sparse.csr_matrix(self.jumps[leaves]), self.start)
 
     def at(self, jumps: sparse.csr_matrix, places: NDArray[np.intp]) -> Floats:
@@ -56,6 +60,8 @@ class Curves:
 
 def reached(leaves: Integers, n_leaves: int) -> sparse.csr_matrix:
     """Leaf probabilities (rows, leaves) of rows that reach these leaves, (rows, trees)."""
+    from scipy import sparse
+
     rows, trees = leaves.shape
     start = np.arange(rows + 1) * trees
     return sparse.csr_matrix((np.ones(rows * trees), leaves.ravel(), start), (rows, n_leaves))
@@ -79,6 +85,7 @@ def weighted_quantiles(weights: sparse.csr_matrix, grid: Floats, levels: Floats)
 
     Examples
     --------
+    >>> from scipy import sparse
     >>> weights = sparse.csr_matrix([[1.0, 2.0, 1.0], [0.5, 0.5, 1.0]])
     >>> weighted_quantiles(weights, np.array([0.0, 1.0, 3.0]), np.array([0.25, 1.0])).tolist()
     [[0.75, 3.0], [0.875, 3.0]]
@@ -107,6 +114,8 @@ def sample_quantiles(
 
     Without levels the means, (rows, outputs, 1).
     """
+    from scipy import sparse
+
     answers = []
     for name, samples in curves.items():
         if name.startswith(SAMPLES):
@@ -138,6 +147,8 @@ def describe_curves(curves: Mapping[str, Curves]) -> tuple[list[Any], dict[str, 
 
 def curves_from(header: Any, arrays: Mapping[str, NDArray[Any]], leaves: int) -> dict[str, Curves]:
     """From a file, for so many leaves; whatever does not fit is refused."""
+    from scipy import sparse
+
     check_type("curves", header, list)
     curves = {}
     for i, (name, start) in enumerate(header):

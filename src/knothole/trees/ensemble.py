@@ -1,7 +1,7 @@
 """What a tree model is once read: plain frozen arrays, the same for every library.
 
 One rule everywhere, in float64: **go left iff x < cut**. A categorical split is a set of category
-codes that go left, kept as bits (:mod:`knothole.compiled.bits`). Siblings are stored side by side,
+codes that go left, kept as bits (:mod:`knothole.bits`). Siblings are stored side by side,
 so ``right == left + 1`` and the children of a node need one number. A tree's margin is ``weight *
 value[leaf]``, added to the outputs that the tree serves, on top of ``base``.
 """
@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.bits import members, pack, set_words
 from knothole.cached import cached_property
 from knothole.checks import check_choice, check_within, require
-from knothole.columns.columns import Columns
+from knothole.columns.columns import Column, Columns
 from knothole.columns.evidence import with_nan
-from knothole.compiled.bits import members, pack, set_words
 from knothole.errors import InvalidInput
 from knothole.trees import traverse
 from knothole.trees.curves import Curves
@@ -228,7 +228,7 @@ class Ensemble:
     set_start : int32 (nodes,)
         First word of a categorical split's set of left-going codes in ``sets``; -1 otherwise.
     sets : uint64 (words,)
-        The sets; see :mod:`knothole.compiled.bits`.
+        The sets; see :mod:`knothole.bits`.
     leaf_start : int64 (trees + 1,)
         Leaves ``leaf_start[t]`` to ``leaf_start[t + 1]`` belong to tree ``t``.
     value : float64 (leaves, width)
@@ -331,6 +331,12 @@ class Ensemble:
         """The same, with curves of its leaves."""
         return replace(self, curves=curves)
 
+    def with_auxiliary(self, auxiliary: Sequence[Column]) -> Ensemble:
+        """The same trees over further columns, which no split uses."""
+        columns = replace(self.columns, columns=(*self.columns, *auxiliary))
+        nothing = np.full((len(auxiliary), 2), np.nan)
+        return replace(self, columns=columns, sentinel=np.vstack([self.sentinel, nothing]))
+
     def leaf_keys(self) -> list[tuple[int, int]]:
         """Tree and the library's own number of each leaf."""
         return list(zip(self.leaf_tree.tolist(), self.native_leaf.tolist(), strict=True))
@@ -393,13 +399,17 @@ class Ensemble:
         X : float64 (rows, columns)
             Numbers and category codes as :class:`~knothole.columns.columns.Columns` encodes them.
         threads : int, optional
-            See :func:`knothole.compiled.threads.thread_count`.
+            See :func:`knothole.threads.thread_count`.
         """
         return self._walker.leaves(self._checked(X), threads)
 
     def margin(self, X: Floats, threads: int | None = None) -> Floats:
         """Margin (rows, outputs) of every row, NaN by the library's own rule."""
         return self._walker.margin(self._checked(X), threads)
+
+    def margin_range(self, X: Floats, threads: int | None = None) -> tuple[Floats, Floats]:
+        """The least and the largest margin of every row, whatever its missing values are."""
+        return self._walker.margin_range(self._checked(X), threads)
 
     def predict(self, X: Floats, threads: int | None = None) -> Floats:
         """Margin through the link (rows, outputs): responses, or class probabilities."""
@@ -532,7 +542,7 @@ def _ordered(
 def pack_sides(lefts: Sequence[Mask]) -> tuple[Ints, Words]:
     """Sets of left-going codes from sides, each of all levels and last of one never seen.
 
-    The first word of each set, and the words of all (:mod:`knothole.compiled.bits`).
+    The first word of each set, and the words of all (:mod:`knothole.bits`).
     """
     codes = [np.flatnonzero(left) for left in lefts]
     return pack(

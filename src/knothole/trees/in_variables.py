@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from knothole._core import regions as kernels
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.bits import set_words, starts, unpack
 from knothole.columns.columns import NOT_RECORDED, Column, Columns, Kind
-from knothole.compiled.bits import has, put, set_words, starts, unpack
-from knothole.compiled.policy import njit
 from knothole.errors import ColumnMismatch
 from knothole.trees.ensemble import Ensemble, left_codes, pack_sides
 
@@ -77,8 +77,7 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
     words = np.where(has_set, set_words(splits.n_levels), 0)
     set_start = np.where(has_set, starts(words), -1).astype(np.int32)
     sets = np.zeros(int(words.sum()), dtype=np.uint64)
-    if has_set.any():  # or nothing need be compiled
-        fill_sets(splits, np.flatnonzero(has_set), set_start, sets)
+    kernels.variable_sets(splits, np.flatnonzero(has_set), set_start, sets)
     return replace(
         ensemble,
         columns=columns.as_variables(),
@@ -215,6 +214,13 @@ def _check_match(ensemble: Ensemble, columns: Columns) -> None:
                     f"column {described.name!r} stands where the model has {column.name!r}. Use "
                     f"ensemble.columns.describe(table)."
                 )
+    split = np.isin(np.arange(len(columns)), ensemble.feature)
+    wrong = np.flatnonzero(split & (columns.auxiliary | ensemble.columns.auxiliary)).tolist()
+    if wrong:
+        raise ColumnMismatch(
+            f"column {columns[wrong[0]].name!r} is said to be auxiliary, but the model splits on "
+            f"it: it is a feature."
+        )
     in_block = {column for block in columns.blocks for column in block.columns}
     numeric_split = np.zeros(len(columns), dtype=np.bool_)
     numeric_split[ensemble.feature[(ensemble.feature >= 0) & (ensemble.set_start < 0)]] = True
@@ -237,7 +243,8 @@ def _zero_and_one_left(ensemble: Ensemble) -> Mask:
     low, high = ensemble.sentinel[ensemble.feature].T[..., None]
     x = np.array([0.0, 1.0])
     missing = (low <= x) & (x <= high)
-    return np.where(missing, ensemble.missing_left[:, None], x < ensemble.cut[:, None])
+    left = np.where(missing, ensemble.missing_left[:, None], x < ensemble.cut[:, None])
+    return np.ascontiguousarray(left)
 
 
 def _sentinel(ensemble: Ensemble, columns: Columns) -> Floats:
@@ -264,19 +271,3 @@ class _SplitsOnColumns(NamedTuple):
     own_levels: Integers
     own_start: Integers
     own_sets: Words
-
-
-@njit
-def fill_sets(splits, nodes, start, sets):  # type: ignore[no-untyped-def]
-    """Which categories of its variable go left at each split; the bit of the unseen is last."""
-    for n in nodes:
-        for code in range(splits.n_levels[n] + 1):
-            if splits.nullable[n] and code == splits.n_levels[n] - 1:
-                left = splits.missing_left[n]
-            elif splits.dummy[n] >= 0:
-                left = splits.dummy_left[n, 1 if code == splits.dummy[n] else 0]
-            else:
-                c = min(code, splits.own_levels[n])
-                left = has(splits.own_sets, splits.own_start[n], c)
-            if left:
-                put(sets, start[n], code)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from knothole.arrays import Floats
 from knothole.cached import cached_property
@@ -97,7 +96,7 @@ def _shares(values: Floats) -> Floats:
 STEPS: dict[str, Callable[..., Any]] = {
     "both classes": lambda p: np.concatenate([1 - p, p], axis=-1),
     "second class": lambda p: p[..., 1:],
-    "sigmoid": lambda values, slope, shift: expit(-(slope * values + shift)),
+    "sigmoid": lambda values, slope, shift: _sigmoid(-(slope * values + shift)),
     "interpolate": _interpolated,
     "shares": _shares,
     "exp": np.exp,

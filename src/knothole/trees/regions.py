@@ -4,7 +4,7 @@ For a column, the values that lead somewhere are an interval ``[low, high)`` or 
 categories, and besides, the library's own NaN may lead there. A region is the product of these
 over the columns on the path; a column that no split on the path asks about is free.
 
-Sets are kept as bits (:mod:`knothole.compiled.bits`). Every edge below a categorical split owns one
+Sets are kept as bits (:mod:`knothole.bits`). Every edge below a categorical split owns one
 set, which all leaves below share.
 
 Values that the library takes for NaN (``Ensemble.sentinel``) are NaN here too.
@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from knothole._core import regions as kernels
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
-from knothole.compiled.bits import complement, set_words, starts
-from knothole.compiled.policy import njit
+from knothole.bits import complement, set_words, starts
 from knothole.errors import InvalidInput
 from knothole.trees.ensemble import Ensemble
 
@@ -176,26 +176,5 @@ def _tree(ensemble: Ensemble) -> _TreeOfRegions:
         edge_set, arriving_set, sets,
     )  # fmt: skip
     full_start = starts(full_words).astype(np.int32)
-    if len(splits):  # or nothing need be compiled
-        fill_sets(tree, splits, ensemble.set_start, ensemble.sets, full_start, words)
+    kernels.split_sets(tree, splits, ensemble.set_start, ensemble.sets, full_start, words)
     return tree
-
-
-@njit
-def fill_sets(tree, splits, set_start, left_sets, full_start, n_words):  # type: ignore[no-untyped-def]
-    """What arrives at each categorical split (parents come first), and what goes to each side."""
-    for n in splits:
-        column = tree.feature[n]
-        arriving = full_start[column]
-        node = n
-        while tree.parent[node] >= 0:
-            if tree.feature[tree.parent[node]] == column and tree.edge_set[node] >= 0:
-                arriving = tree.edge_set[node]
-                break
-            node = tree.parent[node]
-        tree.arriving_set[n] = arriving
-        to_left, to_right = tree.edge_set[tree.left[n]], tree.edge_set[tree.left[n] + 1]
-        for w in range(n_words[column]):
-            here, goes_left = tree.sets[arriving + w], left_sets[set_start[n] + w]
-            tree.sets[to_left + w] = here & goes_left
-            tree.sets[to_right + w] = here & ~goes_left

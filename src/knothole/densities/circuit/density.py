@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_chances, check_number, require
 from knothole.columns.columns import Columns, Evidence
-from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.base import LatentDensity
 from knothole.densities.circuit.nodes import (
     Structure,
@@ -28,6 +27,7 @@ from knothole.densities.latent_tree.chow_liu import Tree
 from knothole.densities.univariate.base import Statistics, Univariate, log_of, maximised
 from knothole.densities.univariate.families import start_distribution
 from knothole.densities.univariate.packed import expected_levels
+from knothole.threads import over_chunks, summed
 
 
 def distribution_statistics(distribution: Univariate, x: Floats, share: Floats) -> Statistics:

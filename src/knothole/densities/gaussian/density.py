@@ -10,15 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
+from knothole._core import gaussian_em as core
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_chances, check_choice, check_whole, require
 from knothole.columns.columns import Evidence
-from knothole.compiled.exp import FARTHEST
 from knothole.densities.base import Density, Within
 from knothole.densities.em import Run
-from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.draws import Drawing, Normals
 from knothole.densities.gaussian.em import (
     GaussianComponents,
@@ -36,7 +34,7 @@ from knothole.densities.gaussian.learner import (
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.normal import MOST_INTERVALS, box_mass
 from knothole.densities.search import learn
-from knothole.densities.univariate.base import Univariate, log_of, part_of
+from knothole.densities.univariate.base import FARTHEST, Univariate, log_of, log_sum_exp, part_of
 from knothole.densities.univariate.discrete import Categorical
 from knothole.densities.univariate.families import (
     check_distributions,
@@ -213,7 +211,7 @@ class GaussianMixture(Density):
                 joint = joint + self._log_set(region)
         if intervals:
             joint = joint + log_of(self._interval_masses(evidence, intervals))
-        return np.asarray(logsumexp(joint, axis=1))
+        return np.asarray(log_sum_exp(joint, axis=1))
 
     def _log_set(self, region: Within) -> Floats:
         """Log mass of a set of categories in each component."""
@@ -274,7 +272,7 @@ class GaussianMixture(Density):
         packed = self._parameters.packed()
         k, d = self.means_.shape
         mean, covariance = np.empty((len(z), k, d)), np.zeros((len(z), k, d, d))
-        kernels.moments(z, packed, kernels.scratch(packed), mean, covariance)
+        core.moments(z, packed, mean, covariance)
         return mean, covariance
 
     def conditional(self, evidence: Evidence) -> tuple[Floats, Floats, Floats]:
@@ -300,7 +298,7 @@ class GaussianMixture(Density):
         A row that no component can have has log p = -inf and the weights for responsibilities.
         """
         joint = self._log_joint(evidence)
-        log_p = logsumexp(joint, axis=1, keepdims=True)
+        log_p = log_sum_exp(joint, axis=1, keepdims=True)
         possible = np.isfinite(log_p)
         share = np.exp(joint - np.where(possible, log_p, 0.0))
         return log_p[:, 0], np.where(possible, share, self.weights_)
@@ -309,7 +307,7 @@ class GaussianMixture(Density):
         """The score z of each cut of a numeric variable: P(X < cut) = P(Z < z)."""
         place = self._layout.numeric.tolist().index(variable)
         low, high = self.scores_.limits[place]
-        found = np.array([self.scores_.position(place, cut) for cut in cuts.tolist()])
+        found = self.scores_.positions(place, cuts)
         return np.where(cuts <= low, -np.inf, np.where(cuts > high, np.inf, found))
 
     def number_weights(self) -> NDArray[np.int64]:
@@ -362,7 +360,7 @@ class GaussianMixture(Density):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is made of the parameters."""
-        return {name: value for name, value in super().__getstate__().items() if name != "_made"}
+        return {name: value for name, value in vars(self).items() if name != "_made"}
 
     # ---- storage -----------------------------------------------------------------------------
 

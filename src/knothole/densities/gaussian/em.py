@@ -15,19 +15,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
-from scipy.special import logsumexp
 
-from knothole.arrays import Floats
+from knothole._core import gaussian_em as core
+from knothole.arrays import Floats, aligned
 from knothole.cached import cached_property
-from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.em import Expected
-from knothole.densities.gaussian import kernels as kernels
-from knothole.densities.gaussian.kernels import PackedComponents
+from knothole.densities.gaussian.kernels import PackedComponents, invert, pack
 from knothole.densities.mixture.em import gather, join
 from knothole.densities.univariate import packed
-from knothole.densities.univariate.base import Statistics, Univariate, log_prior_of, maximised
+from knothole.densities.univariate.base import (
+    Statistics,
+    Univariate,
+    log_prior_of,
+    log_sum_exp,
+    maximised,
+)
 from knothole.densities.univariate.packed import Stacked
+from knothole.threads import over_chunks, summed
 
 # The least variance of the prior's rows, for columns that do not vary.
 LEAST_VARIANCE = 1e-3
@@ -140,11 +144,11 @@ class GaussianComponents:
     @cached_property
     def inverse(self) -> tuple[Floats, Floats]:
         """Inverses (k, d, d) and log determinants (k,) of the covariances."""
-        return kernels.invert(self.covariance)
+        return invert(self.covariance)
 
     def packed(self) -> PackedComponents:
         """The Gaussian part as kernels take it."""
-        return kernels.pack(self.weight, self.mean, *self.inverse)
+        return pack(self.weight, self.mean, *self.inverse)
 
     def discrete_terms(self, rows: ScoreRows) -> Floats:
         """Log p of the discrete variables in each component, (rows, k)."""
@@ -161,7 +165,7 @@ class GaussianComponents:
         """
         at = np.flatnonzero(repeats)
         out = np.zeros((self.mean.shape[1], len(self)))
-        block, _ = kernels.invert(self.covariance[:, at[:, None], at])
+        block, _ = invert(self.covariance[:, at[:, None], at])
         out[at] = np.einsum("kii->ik", block)
         return out
 
@@ -173,10 +177,7 @@ class GaussianComponents:
 
         def work(start: int, stop: int) -> None:
             part = slice(start, stop)
-            kernels.log_joint(
-                rows.z[part], rows.variance[part], packed, sharpness, kernels.scratch(packed),
-                out[part],
-            )  # fmt: skip
+            core.log_joint(rows.z[part], rows.variance[part], packed, sharpness, out[part])
 
         over_chunks(work, len(rows), BLOCKS[0])
         out += rows.base[:, None]
@@ -200,23 +201,23 @@ class GaussianComponents:
         repeats = np.flatnonzero(rows.repeats)
 
         def work(start: int, stop: int) -> tuple[float, tuple[Floats, ...], tuple[Floats, ...]]:
-            total, own = 0.0, np.zeros((k, d, d))
+            total, spread = 0.0, aligned(*packed.blocks.shape)
             count, first, second = np.zeros(k), np.zeros((k, d)), np.zeros((k, d, d))
             of_codes = () if discrete is None else discrete.nothing(k)
-            scratch, memory = kernels.scratch(packed), np.empty((2, size, k, d))
-            log_density, filled = np.empty(size), np.zeros(k, dtype=np.int64)
+            memory, log_density = np.empty((2, size, k, d)), np.empty(size)
+            filled = np.empty(k, dtype=np.int64)
             for begin in range(start, stop, size):
                 part = slice(begin, min(begin + size, stop))
                 some = rows[part]
                 joint, log_p = self.discrete_terms(some), log_density[: len(some)]
                 residual, product = memory[:, : len(some)]
-                kernels.residuals(some.z, self.mean, residual)
+                core.residuals(some.z, self.mean, residual)
                 # Of each component; products by BLAS, which has one thread to itself.
                 of_each, times = residual.transpose(1, 0, 2), product.transpose(1, 0, 2)
                 np.matmul(of_each, self.inverse[0], out=times)
-                kernels.expectations(
-                    (some.z, some.variance, some.weight, repeats), packed, scratch,
-                    residual, product, joint, log_p, (first, own, filled),
+                core.expectations(
+                    some.z, some.variance, some.weight, repeats, packed,
+                    residual, product, joint, log_p, first, spread, filled,
                 )  # fmt: skip
                 count += joint.sum(axis=0)
                 for c, n in enumerate(filled.tolist()):
@@ -227,6 +228,7 @@ class GaussianComponents:
                     gather(some.discrete.values(), joint, of_codes)
                 if kept is not None:
                     kept[0][part], kept[1][part] = log_p, joint
+            own = np.moveaxis(spread[..., :k], -1, 0)
             second += own + np.tril(own, -1).transpose(0, 2, 1)
             return total, (count, first, second), of_codes
 
@@ -275,10 +277,12 @@ class GaussianComponents:
         """Log p of what is known of each row."""
         if len(self) == 1 and self.mean.shape[1] > MANY_VARIABLES:
             return self._log_density_of_one(rows)
-        return np.asarray(logsumexp(self.log_joint(rows), axis=1))
+        return np.asarray(log_sum_exp(self.log_joint(rows), axis=1))
 
     def _log_density_of_one(self, rows: ScoreRows) -> Floats:
         """The same for a single component, by LAPACK."""
+        from scipy.linalg import solve_triangular
+
         (precision,), log_det = self.inverse
         missing = np.isnan(rows.z)
         residual = np.where(missing, 0.0, rows.z - self.mean)

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.bits import word_offsets
 from knothole.cached import cached_property
 from knothole.columns.columns import Evidence, Kind, Variable
-from knothole.compiled.bits import word_offsets
 from knothole.densities.em import Learner, Training, WeightedRows
 from knothole.densities.gaussian.draws import Discrete
 from knothole.densities.gaussian.em import GaussianComponents, Prior, ScoreRows

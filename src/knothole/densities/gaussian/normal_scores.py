@@ -23,30 +23,39 @@ flats is a lower bound, never too high, which keeps comparisons between densitie
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
+from knothole._core import normal_scores as core
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_positive, require
-from knothole.compiled.exp import FARTHEST
-from knothole.compiled.policy import inlined, njit
 from knothole.densities.normal import truncated_moments
 from knothole.densities.univariate.base import Stored, observed
 from knothole.densities.univariate.continuous import location_and_scale
 
-# The grid of z: 64 cells a unit. Cut points of draws are off by less than half a cell, a
-# probability of at most 0.003; the table of a column is 4 kB.
+# The grid of z, that of ``core/normal_scores.hpp``: 64 cells a unit. Thresholds of draws are off by
+# less than half a cell, a probability of at most 0.003; the table of a column is 4 kB.
 END = 4.0
 CELLS_PER_UNIT = 64
 GRID = np.linspace(-END, END, int(2 * END) * CELLS_PER_UNIT + 1)
 # The search for a cell goes to one of 16 blocks of 32 grid points first.
-COARSE, STRIDE = 16, 32
+STRIDE = 32
+
+
+class Maps(NamedTuple):
+    """The arrays of :class:`NormalScores`, as kernels take them (``core/normal_scores.hpp``)."""
+
+    coarse: Floats
+    values: Floats
+    tail: Floats
+    limits: Floats
+    whole: NDArray[np.bool_]
+    flat: Floats
+    unit: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,9 +133,14 @@ class NormalScores(Stored):
         return cls(values, tail, limits, np.asarray(whole), flat)
 
     @property
-    def coarse(self) -> Floats:
-        """The last value of each block of grid points, (d, COARSE)."""
-        return np.ascontiguousarray(self.values[:, STRIDE - 1 : -1 : STRIDE])
+    def maps(self) -> Maps:
+        """The arrays as kernels take them, with the last value of each block of grid points."""
+        coarse = self.values[:, STRIDE - 1 : -1 : STRIDE]
+        return Maps(
+            np.ascontiguousarray(coarse), np.ascontiguousarray(self.values),
+            np.ascontiguousarray(self.tail), np.ascontiguousarray(self.limits),
+            np.ascontiguousarray(self.whole), np.ascontiguousarray(self.flat), self.unit,
+        )  # fmt: skip
 
     @property
     def repeats(self) -> NDArray[np.bool_]:
@@ -160,26 +174,27 @@ class NormalScores(Stored):
         """
         x = np.ascontiguousarray(x, dtype=np.float64)
         z, variance, base = np.empty_like(x), np.empty_like(x), np.empty_like(x)
-        encode(x, self.coarse, self.values, self.tail, self.flat, self.unit, z, variance, base)
+        core.encode(x, self.maps, z, variance, base)
         return z, variance, base
 
-    def position(self, variable: int, x: float) -> float:
-        """The z that separates values below ``x`` from the others: P(X < x) = P(Z < z).
+    def positions(self, variable: int, x: Floats) -> Floats:
+        """The z that separate values below each ``x`` from the others: P(X < x) = P(Z < z).
 
         For a column of whole numbers that is half-way below ``x``.
         """
-        if np.isinf(x):
-            return float(x)
-        if self.whole[variable]:
-            x = math.ceil(x) - 0.5
-        cell = np.searchsorted(self.values[variable], x)
-        with np.errstate(over="ignore"):
-            return float(_on_line(x, variable, cell, self.values, self.tail))
+        x = np.ascontiguousarray(np.ceil(x) - 0.5 if self.whole[variable] else x, dtype=np.float64)
+        out = np.empty_like(x)
+        core.positions(x, self.maps, variable, out)
+        return out
+
+    def position(self, variable: int, x: float) -> float:
+        """The same for one value."""
+        return float(self.positions(variable, np.array([x]))[0])
 
     def decode(self, z: Floats) -> Floats:
         """Values of scores, (rows, d): x(z), rounded and confined as the column demands."""
         out = z.T.copy()
-        decode_columns(out, self.values, self.limits, self.whole)
+        core.decode(out, self.maps)
         return np.ascontiguousarray(out.T)
 
     def check(self, d: int) -> None:
@@ -197,6 +212,8 @@ class NormalScores(Stored):
 
 def _empirical(x: Floats, weight: Floats, points: Floats, scale: float) -> Floats:
     """The quantile function of a column at the grid, flat at ``points`` where they fill a cell."""
+    from scipy.special import ndtri
+
     value, index = np.unique(x, return_inverse=True)
     mass = np.bincount(index, weights=weight) / weight.sum()
     rows = weight.sum() ** 2 / (weight**2).sum()
@@ -252,100 +269,3 @@ def _flats(values: Floats) -> Floats:
     for start, stop in zip(starts, stops, strict=True):
         out[start] = truncated_moments(GRID[start], GRID[stop])
     return out
-
-
-@inlined
-def cell_of(x, j, coarse, values):  # type: ignore[no-untyped-def]
-    """The first grid point whose value is at least ``x``; the number of points if none is.
-
-    Counts the points below ``x`` in two levels, without branches: those of a search would be
-    guessed wrong half the time.
-    """
-    block = 0
-    for m in range(COARSE):
-        block += coarse[j, m] < x
-    first = block * STRIDE
-    if block == COARSE:
-        return first + (values[j, first] < x)
-    count = 0
-    for m in range(STRIDE):
-        count += values[j, first + m] < x
-    return first + count
-
-
-@inlined
-def on_line(x, j, i, values, tail):  # type: ignore[no-untyped-def]
-    """The lowest z that leads to ``x`` in column ``j``, where its cell is ``i``."""
-    last = values.shape[1] - 1
-    if i == 0:
-        return max(-END + (x - values[j, 0]) / tail[j, 0], -FARTHEST)
-    if i > last:
-        return min(END + (x - values[j, last]) / tail[j, 1], FARTHEST)
-    part = (x - values[j, i - 1]) / (values[j, i] - values[j, i - 1])
-    return -END + (i - 1 + part) / CELLS_PER_UNIT
-
-
-# The same for Python: it is asked for few values, for which nothing need be compiled.
-_on_line = getattr(on_line, "py_func", on_line)
-
-
-@inlined
-def is_flat(x, j, i, values, flat):  # type: ignore[no-untyped-def]
-    """Whether ``x``, whose cell is ``i``, is the value of a flat of column ``j``."""
-    return i < values.shape[1] and values[j, i] == x and flat[j, i, 1] > 0.0
-
-
-@njit
-def encode(x, coarse, values, tail, flat, unit, z, variance, base):  # type: ignore[no-untyped-def]
-    """Scores, their variances and log base measures of ``x`` (rows, d)."""
-    last = values.shape[1] - 1
-    for n in range(len(x)):
-        for j in range(x.shape[1]):
-            variance[n, j] = 0.0
-            base[n, j] = 0.0
-            if not np.isfinite(x[n, j]):
-                z[n, j] = np.nan
-                continue
-            i = cell_of(x[n, j], j, coarse, values)
-            if is_flat(x[n, j], j, i, values, flat):
-                z[n, j] = flat[j, i, 0]
-                variance[n, j] = flat[j, i, 1]
-                base[n, j] = flat[j, i, 2]
-                continue
-            z[n, j] = on_line(x[n, j], j, i, values, tail)
-            variance[n, j] = unit[j]
-            if i == 0:
-                slope = tail[j, 0]
-            elif i > last:
-                slope = tail[j, 1]
-            else:
-                slope = (values[j, i] - values[j, i - 1]) * CELLS_PER_UNIT
-            base[n, j] = -math.log(slope)
-
-
-@inlined
-def decode(z, j, values, limits, whole):  # type: ignore[no-untyped-def]
-    """Replace scores ``z`` (draws,) by values of column ``j``, in place.
-
-    Without branches. Beyond the grid the last cell goes on: a straight map is straight, and of
-    an empirical one the limits are all that matters there.
-    """
-    last = values.shape[1] - 2
-    low, high = limits[j, 0], limits[j, 1]
-    for s in range(len(z)):
-        place = (z[s] + END) * CELLS_PER_UNIT
-        # Unsigned: a negative index would have to be tested for.
-        i = np.uint32(min(max(place, 0.0), last))
-        low_value = values[j, i]
-        x = low_value + (place - i) * (values[j, i + np.uint32(1)] - low_value)
-        z[s] = min(max(x, low), high)
-    if whole[j]:
-        for s in range(len(z)):
-            z[s] = np.rint(z[s])
-
-
-@njit
-def decode_columns(z, values, limits, whole):  # type: ignore[no-untyped-def]
-    """The same for all columns, (d, rows)."""
-    for j in range(len(z)):
-        decode(z[j], j, values, limits, whole)

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
+from knothole._core import chow_liu as kernels
 from knothole.arrays import Floats, Ints
-from knothole.compiled.policy import inner, njit
-from knothole.compiled.threads import over_chunks
+from knothole.threads import over_chunks
 
 # Most bins of a variable.
 BINS = 8
@@ -93,47 +91,17 @@ def mutual_information(codes: NDArray[np.int32], weight: Floats) -> Floats:
     out = np.zeros((n_variables, n_variables))
 
     def work(start: int, stop: int) -> None:
-        _information(codes, weight, start, stop, np.empty((n_codes, n_codes)), out)
+        kernels.information(codes, weight, start, stop, n_codes, out)
 
     over_chunks(work, n_variables, 4)
     return out + out.T
 
 
-@njit
-def _information(codes, weight, start, stop, joint, out):  # type: ignore[no-untyped-def]
-    """Fill ``out[u, v]`` for start <= u < stop and v > u; ``joint`` is scratch."""
-    n_codes = len(joint)
-    for u in range(start, stop):
-        for v in range(u + 1, len(codes)):
-            joint[:] = 0.0
-            total = squares = 0.0
-            for n in range(codes.shape[1]):
-                if codes[u, n] >= 0 and codes[v, n] >= 0:
-                    joint[codes[u, n], codes[v, n]] += weight[n]
-                    total += weight[n]
-                    squares += weight[n] * weight[n]
-            if total <= 0.0:
-                continue
-            information = 0.0
-            rows = columns = 0
-            for a in range(n_codes):
-                row, column = joint[a].sum(), joint[:, a].sum()
-                rows += row > 0.0
-                columns += column > 0.0
-                information -= _entropy_term(row / total) + _entropy_term(column / total)
-                for b in range(n_codes):
-                    information += _entropy_term(joint[a, b] / total)
-            effective = total * total / squares
-            out[u, v] = information - (rows - 1) * (columns - 1) / (2.0 * effective)
-
-
-@inner
-def _entropy_term(p):  # type: ignore[no-untyped-def]
-    return p * np.log(p) if p > 0.0 else 0.0
-
-
 def spanning_edges(information: Floats) -> Ints:
     """Edges (variables - 1, 2) of the spanning tree with the largest sum."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
     # scipy minimises, and takes 0 for "no edge": all costs are made positive.
     cost = information.max() - information + 1.0
     upper = np.triu(cost, 1)
@@ -143,6 +111,8 @@ def spanning_edges(information: Floats) -> Ints:
 
 def rooted(edges: Ints, n_variables: int) -> Tree:
     """The tree hung from its centre, which keeps it as shallow as it can be."""
+    from scipy.sparse.csgraph import breadth_first_order
+
     tree = np.zeros((n_variables, n_variables))
     tree[edges[:, 0], edges[:, 1]] = 1.0
 

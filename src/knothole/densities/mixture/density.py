@@ -9,8 +9,8 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
+from knothole._core import mixture as kernels
 from knothole.arrays import Floats
 from knothole.checks import check_chances, check_whole
 from knothole.columns.columns import Evidence, Kind
@@ -27,10 +27,10 @@ from knothole.densities.em import (
     WeightedRows,
     train,
 )
-from knothole.densities.held_out import FEW_ROWS
-from knothole.densities.mixture.em import ProductMixture, assign, comparable, pick, start
+from knothole.densities.held_out import FEW_ROWS, FOLDS
+from knothole.densities.mixture.em import ProductMixture, assign, comparable, start
 from knothole.densities.search import can_hold_out, learn, split
-from knothole.densities.univariate.base import Univariate, log_of
+from knothole.densities.univariate.base import Univariate, log_of, log_sum_exp
 from knothole.densities.univariate.families import prefers_histogram, with_continuous
 from knothole.densities.univariate.packed import pack
 
@@ -182,19 +182,21 @@ def choose_families(
     A Gaussian follows neighbouring columns closely, a histogram follows the shape of its own:
     which one counts depends on all columns together. So a small mixture is trained with each,
     and with whichever fits each column alone. Densities that are compared with one another all
-    learn from the same rows: the last choice is remembered.
+    learn from the same rows: the last choices are remembered.
     """
     rows = rows[:FIRST_ROWS]
     asked = _digest(rows, training, named)
-    chosen = _last_choice.get(asked)
+    chosen = _last_choices.get(asked)
     if chosen is None:
         chosen = _compared(rows, training, named)
-        _last_choice.clear()
-        _last_choice[asked] = chosen
+        for oldest in list(_last_choices)[: -FOLDS or None]:
+            _last_choices.pop(oldest, None)
+        _last_choices[asked] = chosen
     return dict(chosen)
 
 
-_last_choice: dict[bytes, dict[str, str]] = {}
+# Of each fold, and of all rows.
+_last_choices: dict[bytes, dict[str, str]] = {}
 
 
 def _digest(rows: WeightedRows, training: Training, named: Mapping[str, str]) -> bytes:
@@ -341,7 +343,7 @@ class Mixture(LatentDensity):
 
     def combine(self, terms: list[Floats]) -> Floats:
         """Log p of rows from their terms: the slow twin of the compiled sums."""
-        return np.asarray(logsumexp(np.add.reduce(terms) + log_of(self.weights_), axis=1))
+        return np.asarray(log_sum_exp(np.add.reduce(terms) + log_of(self.weights_), axis=1))
 
     @property
     def state_coordinates(self) -> int:
@@ -354,7 +356,7 @@ class Mixture(LatentDensity):
         """The component of every draw, for each variable."""
         log_p, share = self.responsibilities(evidence)
         component = np.empty(uniform.shape[:2], dtype=np.int64)
-        pick(share, np.ascontiguousarray(uniform[:, :, 0]), component)
+        kernels.pick(share, np.ascontiguousarray(uniform[:, :, 0]), component)
         states = np.broadcast_to(
             component[:, :, None], (*component.shape, len(self.distributions_))
         )

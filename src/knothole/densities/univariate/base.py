@@ -27,7 +27,9 @@ from knothole.arrays import Floats
 from knothole.cached import cached_property
 from knothole.checks import check_array, check_chances, check_log_chances, require
 from knothole.columns.columns import Variable
-from knothole.compiled.exp import FARTHEST
+
+#: Beyond this, the squares of standardised values, times a precision, need not be finite.
+FARTHEST = 1e100
 
 
 @dataclass(frozen=True, eq=False)
@@ -385,6 +387,20 @@ def log_of(probability: Floats) -> Floats:
     """Logarithm; -inf where a probability is 0."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(probability))
+
+
+def log_sum_exp(terms: Floats, axis: int, keepdims: bool = False) -> Floats:
+    """Logarithm of the sum of exponentials; -inf where all terms are.
+
+    Examples
+    --------
+    >>> log_sum_exp(np.array([[0.0, 0.0], [-np.inf, -np.inf]]), axis=1).round(6).tolist()
+    [0.693147, -inf]
+    """
+    top = terms.max(axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    out = log_of(np.exp(terms - top).sum(axis=axis, keepdims=True)) + top
+    return out if keepdims else out.squeeze(axis)
 
 
 def maximise_tables(

@@ -8,14 +8,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_positive, require
 from knothole.columns.columns import Variable
-from knothole.compiled.exp import FARTHEST
-from knothole.densities.normal import normal_mass
+from knothole.densities.normal import normal_mass, normal_quantile
 from knothole.densities.univariate.base import (
+    FARTHEST,
     TINY,
     Encoded,
     Natural,
@@ -100,7 +99,7 @@ class Gaussian(Univariate):
         mean = self.location + self.scale * self.mean
         deviation = self.scale * np.sqrt(self.variance)
         inside = np.clip(uniform, TINY, np.nextafter(1.0, 0.0))  # quantiles of 0 and 1 are infinite
-        return np.asarray(mean[state] + deviation[state] * ndtri(inside))
+        return np.asarray(mean[state] + deviation[state] * normal_quantile(inside))
 
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """Only these states."""

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln
 
 from knothole.arrays import Floats
 from knothole.cached import cached_property
@@ -248,6 +247,8 @@ class Poisson(Count):
 
     def log_base(self, x: Floats) -> Floats:
         """The factorial."""
+        from scipy.special import gammaln
+
         return np.asarray(-gammaln(x + 1))
 
     def rate(self) -> tuple[Floats, Floats]:
@@ -256,10 +257,14 @@ class Poisson(Count):
 
     def under(self, x: Floats, mean: Floats) -> Floats:
         """Incomplete gamma function."""
+        from scipy.special import gammaincc
+
         return np.asarray(gammaincc(x, mean))
 
     def over(self, x: Floats, mean: Floats) -> Floats:
         """Incomplete gamma function."""
+        from scipy.special import gammainc
+
         return np.asarray(gammainc(x, mean))
 
 
@@ -285,6 +290,8 @@ class NegativeBinomial(Count):
 
     def log_base(self, x: Floats) -> Floats:
         """The binomial coefficient."""
+        from scipy.special import gammaln
+
         return np.asarray(gammaln(x + self.size) - gammaln(self.size) - gammaln(x + 1))
 
     def rate(self) -> tuple[Floats, Floats]:
@@ -294,10 +301,14 @@ class NegativeBinomial(Count):
 
     def under(self, x: Floats, mean: Floats) -> Floats:
         """Incomplete beta function."""
+        from scipy.special import betainc
+
         return np.asarray(betainc(self.size, x, self.size / (mean + self.size)))
 
     def over(self, x: Floats, mean: Floats) -> Floats:
         """Incomplete beta function."""
+        from scipy.special import betaincc
+
         return np.asarray(betaincc(self.size, x, self.size / (mean + self.size)))
 
     def check(self, variable: Variable, n_states: int) -> None:
@@ -311,6 +322,7 @@ class NegativeBinomial(Count):
 def best_size(x: Floats, weight: Floats) -> float:
     """The maximum likelihood dispersion of counts."""
     from scipy.optimize import minimize_scalar  # it imports much: only to learn
+    from scipy.special import gammaln
 
     if len(x) == 0:
         return 1.0

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.columns.columns import Evidence
-from knothole.compiled.threads import Memory, over_chunks
 from knothole.densities.univariate.base import Statistics, Univariate, log_of
 from knothole.densities.univariate.continuous import Gaussian, standardised
+from knothole.threads import Memory, over_chunks
 
 # Rows that are encoded at once: all temporary arrays stay in the cache.
 BLOCK = 4096
@@ -241,6 +241,6 @@ def _stack(
         if form.linear is not None and form.square is not None:
             linear.append(form.linear)
             square.append(form.square)
-    table = np.concatenate(tables)
+    table = np.ascontiguousarray(np.concatenate(tables))
     shape = (len(linear), table.shape[1])
     return Stacked(table, np.array(linear).reshape(shape), np.array(square).reshape(shape))

@@ -1,10 +1,10 @@
 """Monte Carlo expectations: for densities without closed-form regions, and for nonlinear answers.
 
 64 draws of a row's missing values go through all trees at once as the bits of one machine word
-(:mod:`knothole.expectation.monte_carlo.kernels`). They are points of eight independent nets
-(:mod:`knothole.compiled.sobol`), the same for every row; how far the groups' own answers lie apart
+(:mod:`knothole.expectation.monte_carlo.records`). They are points of eight independent nets
+(:mod:`knothole.sobol`), the same for every row; how far the groups' own answers lie apart
 gives the standard error. A row whose error is larger than the tolerance is given
-twice as many draws, and again, until it is met or :data:`~knothole.compiled.sobol.WORDS` words are
+twice as many draws, and again, until it is met or :data:`~knothole.sobol.WORDS` words are
 used up: the groups go on with their nets, which lowers the error by more than independent draws
 would. Which row gets how many depends on that row alone.
 """
@@ -12,23 +12,22 @@ would. Which row gets how many depends on that row alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
+from knothole._core import leaf_sets as kernels_of_sets
+from knothole._core import monte_carlo as kernels
+from knothole._core import shared_draws
 from knothole.arrays import Floats, Integers, Words
+from knothole.bits import unpack_at
 from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
-from knothole.compiled.bits import unpack_at
-from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, row_keys
-from knothole.compiled.threads import Memory
 from knothole.densities.base import draw
 from knothole.densities.mixture.density import Mixture
 from knothole.expectation.engine import ENTRIES, Engine, Entries, Moments, weighted_values
-from knothole.expectation.monte_carlo import kernels
-from knothole.expectation.monte_carlo.kernels import (
+from knothole.expectation.monte_carlo.records import (
     LANES,
     DrawOdds,
     Forest,
@@ -36,18 +35,28 @@ from knothole.expectation.monte_carlo.kernels import (
     Reached,
     SharedDraws,
     SmallTrees,
+    draws_in_components,
+    slots_of,
 )
 from knothole.expectation.monte_carlo.statistics import (
+    Change,
     MeanOf,
     Statistic,
     by_group,
+    change_of,
+    change_of_mean_and_std,
     mean_and_error,
     mean_and_std,
 )
-from knothole.expectation.tables import Grid, LeafSets, RangeSets, leaf_sets, narrow_rows, read_rows
+from knothole.expectation.tables import Grid, LeafSets, RangeSets, leaf_sets
 from knothole.expectation.tolerance import NONE, Tolerance, refine
+from knothole.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, row_keys
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
+from knothole.trees.links import IDENTITY
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 # Words that a row begins with: for expected margins, whose groups tell their error soon, and for
 # everything else as many as go through the trees together.
@@ -111,7 +120,6 @@ class MonteCarloEngine(Engine):
         self.tolerance, self.max_words = NONE, WORDS
         self.value = weighted_values(ensemble)
         self.forest = Forest.of(ensemble)
-        self._memory = Memory()
         variable = density.coordinate_variables
         self.n_variables = max(len(ensemble.columns), int(variable.max()) + 1)
         # What trees split on most has the best coordinates, after those of states.
@@ -151,7 +159,7 @@ class MonteCarloEngine(Engine):
         out = np.empty((len(points), len(self.small.output)), dtype=np.uint64)
         first = 0
         for group in self.leaf_sets:
-            read_rows(points, group, out[:, first : first + len(group.root)])
+            kernels_of_sets.read_rows(points, group, first, out)
             first += len(group.root)
         return out
 
@@ -162,8 +170,7 @@ class MonteCarloEngine(Engine):
         out = np.empty((len(sets), draws.shape[2] // WORD, sets.shape[1]), dtype=np.uint64)
         first = 0
         for group, ranges in zip(self.leaf_sets, self.range_sets, strict=True):
-            own = slice(first, first + len(group.root))
-            narrow_rows(points, draws, group, ranges, sets[:, own], out[:, :, own])
+            kernels_of_sets.narrow_rows(points, draws, group, ranges, sets, first, out)
             first += len(group.root)
         return out
 
@@ -190,7 +197,7 @@ class MonteCarloEngine(Engine):
             return mean_and_error(sums.sum(axis=1) / (SIZE * words))
 
         first = FIRST_WORDS_OF_MARGINS
-        return self._refined(evidence, collect, settle, self.tolerance, first)
+        return self._refined(evidence, collect, settle, self.tolerance, change_of(IDENTITY), first)
 
     def group_margins(self, evidence: Evidence, words: range) -> Floats:
         """Mean margins of the independent groups of some words, (rows, groups, outputs)."""
@@ -202,14 +209,16 @@ class MonteCarloEngine(Engine):
         return np.asarray(sums / (SIZE * len(words)))
 
     def of_draws(
-        self, evidence: Evidence, statistic: Statistic, tolerance: Tolerance = NONE
+        self, evidence: Evidence, statistic: Statistic, change: Change, tolerance: Tolerance = NONE
     ) -> tuple[Floats, Floats]:
-        """A statistic of the draws' margins, and its standard error."""
+        """A statistic of the draws' margins, and its standard error, at most its ``change``."""
 
         def settle(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
             return statistic(by_group(margins), rows)
 
-        value, error, _ = self._refined(evidence, self.margins_of(evidence), settle, tolerance)
+        value, error, _ = self._refined(
+            evidence, self.margins_of(evidence), settle, tolerance, change
+        )
         return value, error
 
     def mean(
@@ -221,12 +230,14 @@ class MonteCarloEngine(Engine):
         def collect(rows: NDArray[np.intp], words: range) -> Floats:
             return mean.summary(margins(rows, words))
 
-        value, error, _ = self._refined(evidence, collect, mean.settle, tolerance)
+        change = change_of(self.ensemble.link)
+        value, error, _ = self._refined(evidence, collect, mean.settle, tolerance, change)
         return value, error
 
     def moments(self, evidence: Evidence) -> Moments:
         """Moments of the draws' margins; the tolerance is for mean and standard deviation."""
-        found, error = self.of_draws(evidence, mean_and_std, self.tolerance.repeated(2))
+        change, tolerance = change_of_mean_and_std, self.tolerance.repeated(2)
+        found, error = self.of_draws(evidence, mean_and_std, change, tolerance)
         mean, std = np.split(found, 2, axis=1)
         error, std_error = np.split(error, 2, axis=1)
         return Moments(mean, std, error, std_error)
@@ -261,6 +272,8 @@ class MonteCarloEngine(Engine):
 
         The groups of a row stand side by side.
         """
+        from scipy import sparse
+
         parts = []
         for rows, part in evidence.parts():
             for row, leaf, share in self.entries(part, by_group=True):
@@ -273,9 +286,11 @@ class MonteCarloEngine(Engine):
         self, evidence: Evidence, draws: Floats, word: int = 0
     ) -> Iterator[tuple[int, Reached]]:
         """Leaves that a word of draws (rows, variables, draws) reaches, for some rows at a time."""
-        points, scratch = self._points(evidence), self._scratch()
-        sets, capacity, row = self._sets(points), max(ENTRIES, len(scratch.leaf)), 0
-        leaves = self._leaves()
+        points, leaves, row = self._points(evidence), self._leaves(), 0
+        sets = self._sets(points)
+        # No word of draws reaches more leaves of a tree than it has draws.
+        most = int(np.minimum(np.diff(self.ensemble.leaf_start), WORD).sum())
+        capacity = max(ENTRIES, most)
         while row < len(points):
             first = row
             out = Reached(
@@ -284,7 +299,7 @@ class MonteCarloEngine(Engine):
                 np.empty((len(points), self.ensemble.n_trees), dtype=np.int64),
             )
             count, row = kernels.fill_reached(
-                points, sets, draws, word, self.forest, self.small, leaves, row, scratch, out
+                points, sets, draws, word, self.forest, self.small, leaves, row, out
             )
             yield first, Reached(out.leaf[:count], out.mask[:count], out.stop[first:row])
 
@@ -338,8 +353,7 @@ class MonteCarloEngine(Engine):
         points, draws, leaves = self._points(evidence), self._draws(evidence, words), self._leaves()
         out = np.empty((len(points), GROUPS, self.ensemble.n_outputs))
         kernels.fill_group_sums(
-            self._narrowed(points, draws), draws, self.forest, self.small, leaves,
-            self._scratch(leaves), out,
+            self._narrowed(points, draws), draws, self.forest, self.small, leaves, out
         )  # fmt: skip
         return out[:, None]
 
@@ -356,7 +370,7 @@ class MonteCarloEngine(Engine):
         out = np.empty((len(points), len(words), WORD, self.ensemble.n_outputs))
         kernels.fill_margins(
             points, self._sets(points), self._draws(evidence, words), self.forest, self.small,
-            leaves, self._scratch(leaves), out,
+            leaves, out,
         )  # fmt: skip
         return out
 
@@ -366,13 +380,14 @@ class MonteCarloEngine(Engine):
         collect: Collect,
         settle: Callable[[Floats, NDArray[np.intp]], tuple[Floats, Floats]],
         tolerance: Tolerance,
+        change: Change,
         first: int = FIRST_WORDS,
     ) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Answers, their standard errors, and how many words each row was given.
 
         ``collect`` is asked for consecutive words of some rows, ``settle`` makes answers of all
         that was collected, (rows, parts, ...). Rows with a larger error than allowed get twice as
-        many words.
+        many words. No error is larger than the ``change`` that missing values can make.
         """
 
         def collected(rows: NDArray[np.intp], words: range) -> Floats:
@@ -382,26 +397,19 @@ class MonteCarloEngine(Engine):
 
         def resolved(kept: Floats, rows: NDArray[np.intp], words: int) -> tuple[Floats, Floats]:
             value, error = settle(kept, rows)
-            return value, np.hypot(error, RESOLUTION * tolerance.unit / (WORD * words))
+            least = RESOLUTION * tolerance.unit / (WORD * words)
+            told = np.hypot(error, least)
+            few = np.flatnonzero((error < least).any(axis=1))
+            if len(few):
+                ends = self.ensemble.margin_range(self._points(evidence[rows[few]]), 1)
+                told[few] = np.minimum(told[few], change(*ends))
+            return value, told
 
         sizes = [first]
         while sizes[-1] < self.max_words:
             sizes.append(2 * sizes[-1])
         n_rows = len(evidence.points)
         return refine(n_rows, sizes, collected, resolved, tolerance, lambda before, now: DECAY)
-
-    def _scratch(self, leaves: LeafValues | None = None) -> kernels.Scratch:
-        """Working memory for sums of leaf values: every thread has its own, to use again."""
-        scratch = self._memory.once(self._new_scratch)
-        if leaves is None or leaves.rounded.dtype == np.float64:
-            return scratch
-        step, total = (
-            array.view(np.int32)[: len(array)] for array in (scratch.step, scratch.total)
-        )
-        return scratch._replace(step=step, total=total)
-
-    def _new_scratch(self) -> kernels.Scratch:
-        return kernels.scratch_for(self.ensemble, self.forest, self.small)
 
 
 class MixtureMonteCarlo(MonteCarloEngine):
@@ -422,7 +430,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
         """Words that there is room for."""
         if self.small is None:
             return 0
-        n, slots = len(self.density.weights_), int(kernels.slots_of(self.forest.look)[0][-1])
+        n, slots = len(self.density.weights_), int(self._slots[0][-1])
         size = LANES * n * (WORD * slots + 8 * len(self.forest.set_nodes) + 1)
         return LANES * (SHARED_BYTES // size)
 
@@ -436,7 +444,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
     ) -> tuple[Floats, Floats]:
         """Exactly where a single number is missing; more draws are quicker than correcting few."""
         mean.after = CORRECTED * WORD
-        if self.small is None or evidence.allowed is not None:
+        if evidence.allowed is not None:
             return super().mean(evidence, mean, tolerance)
         points, ensemble = self._points(evidence), self.ensemble
         numbers = (ensemble.n_levels == 0) & ~ensemble.columns.nullable
@@ -451,16 +459,18 @@ class MixtureMonteCarlo(MonteCarloEngine):
         error = np.zeros_like(value)
         value[rest], error[rest] = super().mean(evidence[rest], mean.of(rest), tolerance)
         sets = self._sets(points[single])
-        assert sets is not None
         for number in np.unique(variable[single]).tolist():
             n_cells = int(np.diff(self.forest.look.offset[number : number + 2])[0])
             rows = np.flatnonzero(variable[single] == number)
             step = self._rows_at_once(1 + n_cells // WORD)
             for part in (rows[i : i + step] for i in range(0, len(rows), step)):
-                margins, weight = self._cells(number, sets[part], share[part])
+                if sets is None:
+                    margins, weight = self._walked_cells(number, points[single[part]], share[part])
+                else:
+                    margins, weight = self._cells(number, sets[part], share[part])
                 values = np.ascontiguousarray(mean.link(margins))
                 out = np.zeros((len(part), values.shape[2]))
-                kernels.add_cells(weight, values, out)
+                shared_draws.add_cells(weight, values, out)
                 value[single[part]] = out
         return value, error
 
@@ -470,13 +480,36 @@ class MixtureMonteCarlo(MonteCarloEngine):
         mass = np.ascontiguousarray(np.diff(self._below[start:stop], axis=0).T)
         margins = np.empty((len(sets), mass.shape[1], self.ensemble.n_outputs))
         weight = np.empty((len(sets), mass.shape[1]))
-        kernels.fill_cells(sets, share, self.small, self._leaves(), start, mass, margins, weight)
+        shared_draws.fill_cells(
+            sets, share, self.small, self._leaves(), start, mass, margins, weight
+        )
         return margins, weight
+
+    def _walked_cells(self, number: int, points: Floats, share: Floats) -> tuple[Floats, Floats]:
+        """:meth:`_cells` of trees with vector leaves, or of too many leaves for a set."""
+        cuts = self._grid.cuts[number]
+        start, stop = self._grid.offset[number : number + 2].tolist()
+        mass = np.ascontiguousarray(np.diff(self._below[start:stop], axis=0).T)
+        inside = np.concatenate([np.nextafter(cuts[:1], -np.inf), cuts])  # a value of each cell
+        low, high = self.ensemble.sentinel[number]
+        inside = np.where((low <= inside) & (inside <= high), np.nextafter(high, np.inf), inside)
+        rows = np.repeat(points, len(inside), axis=0)
+        rows[:, number] = np.tile(inside, len(points))
+        margins = self.ensemble.margin(rows, 1)
+        weight = np.zeros((len(points), len(inside)))
+        for component, each in zip(share.T, mass, strict=True):
+            # Not a matrix product, whose last bit depends on the number of rows.
+            weight += component[:, None] * each
+        return margins.reshape(len(points), len(inside), -1), weight
+
+    @cached_property
+    def _grid(self) -> Grid:
+        return Grid.of(self.ensemble)
 
     @cached_property
     def _below(self) -> Floats:
         """What each component has below every threshold, (rows of masks, components)."""
-        return Grid.of(self.ensemble).masses(self.density.distributions_, self.merged)
+        return self._grid.masses(self.density.distributions_, self.merged)
 
     def margins(self, evidence: Evidence, words: range, rounded: bool = False) -> Floats:
         """Margins of the draws themselves, (rows, words, 64, outputs)."""
@@ -498,10 +531,10 @@ class MixtureMonteCarlo(MonteCarloEngine):
         def collect(rows: NDArray[np.intp], words: range) -> Floats:
             middle = min(max(words.start, last), words.stop)
             out = np.empty((len(rows), middle - words.start, WORD, self.ensemble.n_outputs))
-            kernels.fill_shared_margins(
+            shared_draws.fill_shared_margins(
                 share[rows], sets[rows], self._shared(middle), words.start,
                 telling._replace(odds=telling.odds[rows] if len(telling.odds) else telling.odds),
-                self._memory.once(self._new_slots), self.small, leaves, self._scratch(leaves), out,
+                self._slots[1], self.small, leaves, out,
             )  # fmt: skip
             if middle < words.stop:
                 rest = of_rows(evidence[rows], range(middle, words.stop), rounded)
@@ -544,8 +577,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
         of_row, goes_left, not_recorded = self._nullable_splits
         if (odds == 1).all():
             odds = np.empty((0, 0, 0))
-        forced = np.empty((max(1, len(self.nullable)), LANES), dtype=np.uint64)
-        return DrawOdds(odds, not_recorded, of_row, goes_left, forced)
+        return DrawOdds(odds, not_recorded, of_row, goes_left)
 
     @cached_property
     def _nullable_splits(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], Floats]:
@@ -567,8 +599,9 @@ class MixtureMonteCarlo(MonteCarloEngine):
         probability = [distributions[v].not_recorded() for v in self.nullable.tolist()]
         return of_row, goes_left, np.array(probability).reshape(-1, len(self.density.weights_))
 
-    def _new_slots(self) -> kernels.Slots:
-        return kernels.new_slots(self.forest.look)
+    @cached_property
+    def _slots(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return slots_of(self.forest.look)
 
     def _shared(self, words: int) -> SharedDraws:
         """What draws of so many words, or more, are in each component."""
@@ -595,7 +628,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
         status = np.zeros((1, uniform.shape[1]))
         if len(self.nullable):
             status = np.ascontiguousarray(uniform[0, :, -1 - len(self.nullable) : -1].T)
-        return kernels.draws_in_components(uniform[0, :, 0].copy(), status, draws, self.forest)
+        return draws_in_components(uniform[0, :, 0].copy(), status, draws, self.forest)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the shared draws: they are large, and soon made again."""

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole._core import monte_carlo as kernels
 from knothole.arrays import Floats
-from knothole.compiled.policy import njit
-from knothole.compiled.sobol import GROUPS, SIZE
+from knothole.sobol import GROUPS, SIZE
+from knothole.trees.links import Blend, Link
 
 # The spread of so few groups is itself uncertain. With this factor, 1.96 standard errors cover the
 # truth as often as they would if it were not: the 97.5 % quantile of Student's t with as many
@@ -26,7 +27,9 @@ ROUNDING = 1e-24
 
 #: From the margins of draws, and the numbers of their rows, to answers and standard errors.
 Statistic = Callable[[Floats, NDArray[np.intp]], tuple[Floats, Floats]]
-Link = Callable[[Floats], Floats]
+Function = Callable[[Floats], Floats]
+#: From the least and the largest margin of rows to the most that answers can differ by.
+Change = Callable[[Floats, Floats], Floats]
 
 
 def mean_and_error(groups: Floats) -> tuple[Floats, Floats]:
@@ -69,7 +72,7 @@ class MeanOf:
     """
 
     def __init__(
-        self, link: Link, expected_margin: Callable[[NDArray[np.intp]], Floats] | None = None
+        self, link: Function, expected_margin: Callable[[NDArray[np.intp]], Floats] | None = None
     ) -> None:
         self.link, self.expected_margin = link, expected_margin
         self.after = 0  # so many draws, means are corrected
@@ -87,7 +90,8 @@ class MeanOf:
         values = np.ascontiguousarray(self.link(margins))
         corrects = self.expected_margin is not None
         out = np.empty((len(values), 1, values.shape[3], len(Summary._fields), GROUPS))
-        summarise(margins if corrects else values, values, corrects, out[:, 0])
+        of_margins = np.ascontiguousarray(margins) if corrects else values
+        kernels.summarise(of_margins, values, corrects, out[:, 0])
         return out
 
     def group_means(self, summaries: Floats, rows: NDArray[np.intp]) -> Floats:
@@ -147,42 +151,7 @@ def _slope(parts: Summary, part: Floats) -> Floats:
     return np.asarray(slope[..., None])
 
 
-@njit
-def summarise(margins, values, corrects, out):  # type: ignore[no-untyped-def]
-    """Summaries of draws (rows, words, 64, outputs), ``out`` (rows, outputs, ...).
-
-    Squares and products only where something ``corrects``.
-    """
-    n_rows, words, _, n_outputs = values.shape
-    for row in range(n_rows):
-        for output in range(n_outputs):
-            draws, value, margin, square, product, least, most = out[row, output]
-            middle, centre = 0.0, 0.0
-            for group in range(GROUPS):
-                total, of_margins = 0.0, 0.0
-                low, high = np.inf, -np.inf
-                for word in range(words):
-                    for draw in range(group * SIZE, (group + 1) * SIZE):
-                        x = values[row, word, draw, output]
-                        total += x
-                        of_margins += margins[row, word, draw, output]
-                        low, high = min(low, x), max(high, x)
-                draws[group] = words * SIZE
-                value[group], margin[group] = total / draws[group], of_margins / draws[group]
-                least[group], most[group] = low, high
-                centre += value[group] / GROUPS
-                middle += margin[group] / GROUPS
-            for group in range(GROUPS if corrects else 0):
-                squares, products = 0.0, 0.0
-                for word in range(words):
-                    for draw in range(group * SIZE, (group + 1) * SIZE):
-                        off = margins[row, word, draw, output] - middle
-                        squares += off * off
-                        products += off * (values[row, word, draw, output] - centre)
-                square[group], product[group] = squares, products
-
-
-def std_of(link: Link) -> Statistic:
+def std_of(link: Function) -> Statistic:
     """Standard deviations of predictions."""
 
     def statistic(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
@@ -196,7 +165,51 @@ def std_of(link: Link) -> Statistic:
     return statistic
 
 
-def quantiles_of(link: Link, levels: Floats) -> Statistic:
+def change_of(link: Link | Blend) -> Change:
+    """The most that missing values can change a prediction by.
+
+    >>> change_of(Link("sigmoid"))(np.array([[-1.0]]), np.array([[1.0]])).round(3)
+    array([[0.462]])
+    >>> change_of(Link("softmax"))(np.array([[0.0, 1.0]]), np.array([[0.0, 1.0]]))
+    array([[0., 0.]])
+    """
+
+    def change(low: Floats, high: Floats) -> Floats:
+        if link.name == "softmax":  # largest where its own margin is, and the others' are least
+            own = np.eye(low.shape[1], dtype=np.bool_)
+            most = link(np.where(own, high[:, None], low[:, None]))
+            least = link(np.where(own, low[:, None], high[:, None]))
+            return np.asarray(np.diagonal(most - least, axis1=1, axis2=2))
+        if isinstance(link, Blend):
+            return _anything(low, high, link.width)
+        return np.abs(link(high) - link(low))
+
+    return change
+
+
+def _anything(low: Floats, high: Floats, n: int) -> Floats:
+    """Where margins are fixed no change of ``n`` answers; else any."""
+    fixed = (low == high).all(axis=1, keepdims=True)
+    return np.where(fixed, 0.0, np.full((1, n), np.inf))
+
+
+def change_of_std(link: Link | Blend) -> Change:
+    """The largest standard deviation within a range."""
+    change = change_of(link)
+    return lambda low, high: change(low, high) / 2
+
+
+def change_of_mean_and_std(low: Floats, high: Floats) -> Floats:
+    """Of both side by side, of margins."""
+    return np.hstack([high - low, (high - low) / 2])
+
+
+def change_of_quantiles(answers: int) -> Change:
+    """Of the levels of quantiles: they are known where missing values change nothing."""
+    return lambda low, high: _anything(low, high, answers)
+
+
+def quantiles_of(link: Function, levels: Floats) -> Statistic:
     """Quantiles of predictions beside their own standard errors, (rows, 2 outputs x levels).
 
     Predictions of trees jump, and a quantile at a jump is on one side or the other, however many

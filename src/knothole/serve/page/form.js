@@ -56,6 +56,9 @@ function levels(variable, id, changed) {
 export function build(form, variables, update) {
   form.replaceChildren();
   controls.clear();
+  const beside = make("section", { id: "auxiliary", "aria-labelledby": "auxiliary-title" }, [
+    make("h3", { id: "auxiliary-title" }, ["Auxiliary: no inputs of the model, but they tell of them"]),
+  ]);
   variables.forEach((variable, i) => {
     const id = `v${i}`;
     const changed = (value) => {
@@ -84,9 +87,10 @@ export function build(form, variables, update) {
       state.focus = variable.name;
       update();
     });
-    form.append(field);
+    (variable.auxiliary ? beside : form).append(field);
     controls.set(variable.name, { control, unknown, causes, chance, nullable: variable.nullable, field });
   });
+  if (variables.some(({ auxiliary }) => auxiliary)) form.append(beside);
 }
 
 export function show() {

@@ -7,7 +7,7 @@ import { asCsv, asPython, fromText, givenToken, read, row, state, write } from "
 
 const LEVELS = Array.from({ length: 41 }, (_, i) => i / 40);
 const GRID = 33;
-const COVERAGE = 0.9;
+const CONFIDENCE_LEVEL = 0.9;
 const byId = (id) => document.getElementById(id);
 const shares = (value) => `${shown(100 * value)} %`;
 
@@ -33,7 +33,8 @@ const binary = () => form.classes !== null && form.classes.length === 2;
 async function answer() {
   const question = { rows: state.rows, std: true, usual: true, lost: true };
   if (scalar() || (binary() && form.outputs === 1)) question.quantiles = LEVELS;
-  if (form.calibrated && scalar()) question.interval = COVERAGE;
+  if (form.conformalized && scalar()) question.interval = CONFIDENCE_LEVEL;
+  if (form.conformalized && form.classes) question.set = CONFIDENCE_LEVEL;
   const found = await ask("/predict", question, "answer");
   if (!found) return;
   byId("cards").replaceChildren(...found.predictions.map(card));
@@ -50,9 +51,15 @@ function card(found, side) {
   else if (Number.isFinite(found.std)) parts.push(spread(found));
   if (found.interval) {
     const [low, high] = found.interval;
-    const note = make("p", "note", `True value from ${shown(low)} to ${shown(high)} in ${shares(COVERAGE)} of cases.`);
+    const note = make("p", "note", `True value from ${shown(low)} to ${shown(high)} in ${shares(CONFIDENCE_LEVEL)} of cases.`);
     note.id = `interval-${side}`;
     note.dataset.value = JSON.stringify(found.interval);
+    parts.push(note);
+  }
+  if (found.set) {
+    const note = make("p", "note", `True class: ${found.set.join(" or ")} in ${shares(CONFIDENCE_LEVEL)} of cases.`);
+    note.id = `set-${side}`;
+    note.dataset.value = JSON.stringify(found.set);
     parts.push(note);
   }
   if (found.quantiles) {

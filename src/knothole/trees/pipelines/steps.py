@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
 from knothole.cached import cached_property
@@ -166,6 +165,8 @@ class Front:
     @classmethod
     def of(cls, steps: Steps, model: Any, table: Any) -> Front:
         """Of a model and a training table, which names categories that the model has hashed."""
+        from scipy import sparse
+
         ensemble = read(model)
         omits = ensemble.library == "XGBoost" and sparse.issparse(_through(steps, table))
         front = cls(steps, ensemble, dense=not omits)

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints
+from knothole.bits import starts
 from knothole.checks import check_count, check_within, require
-from knothole.compiled.bits import starts
 from knothole.errors import DamagedFile, UnsupportedModel
 from knothole.trees.ensemble import MEDIAN, Recipe
 

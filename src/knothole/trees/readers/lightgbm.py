@@ -32,9 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints, Mask, Words
+from knothole.bits import pack, starts
 from knothole.checks import check_within, require
 from knothole.columns.columns import Column, Columns, Kind
-from knothole.compiled.bits import pack, starts
 from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import MEDIAN, Ensemble, Nodes, Recipe
 from knothole.trees.libraries import ModelReading, Replay, not_fitted

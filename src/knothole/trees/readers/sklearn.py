@@ -36,9 +36,9 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.tree import BaseDecisionTree
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.bits import starts
 from knothole.columns.columns import Column, Columns, Kind
 from knothole.columns.read import made_up_names
-from knothole.compiled.bits import starts
 from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.trees.ensemble import MEDIAN, Ensemble, Nodes, Recipe
 from knothole.trees.libraries import ModelReading, Replay, require_fitted

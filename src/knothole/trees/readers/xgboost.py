@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.bits import complement, pack, set_words, starts
 from knothole.checks import (
     check_count,
     check_within,
@@ -39,7 +40,6 @@ from knothole.checks import (
     whole_numbers,
 )
 from knothole.columns.columns import Column, Columns, Kind
-from knothole.compiled.bits import complement, pack, set_words, starts
 from knothole.errors import InvalidInput, NotFitted, ReaderMismatch, UnsupportedModel
 from knothole.trees.ensemble import MEDIAN, Ensemble, Nodes, Recipe
 from knothole.trees.libraries import ModelReading, Replay, not_fitted

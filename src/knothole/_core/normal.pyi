@@ -1,0 +1,7 @@
+# Written by tools/stubs.py from the bindings in core/. Arrays are objects there.
+
+def cdf(z: object, out: object) -> None:
+    """The distribution function of the standard normal."""
+
+def quantile(u: object, out: object) -> None:
+    """Its inverse, of numbers between 0 and 1."""

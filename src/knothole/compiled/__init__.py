@@ -1,1 +1,0 @@
-"""One policy for compiled kernels, and the small functions that they share."""
