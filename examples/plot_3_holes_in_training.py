@@ -3,7 +3,7 @@ Holes in training
 =================
 
 A model that was trained on rows with holes has learned to live with them, but its leaves are not
-those of expected predictions. `tune` finds leaf values that minimise the expected loss over all
+those of expected predictions. `refit` finds leaf values that minimise the expected loss over all
 completions of the training rows, and moves those of regressions on towards the error of what is
 deployed. `to_native` writes them into a copy of your own model.
 """
@@ -28,7 +28,7 @@ wear = 3 * load + table["pressure"] + 0.3 * rng.normal(size=2500)
 # %%
 # Holes come at random, in training as in deployment.
 
-models = ("the model's own way", "wrapped", "wrapped and tuned")
+models = ("the model's own way", "wrapped", "wrapped and refitted")
 rates = (0.1, 0.3, 0.5)
 errors = []
 for rate in rates:
@@ -37,8 +37,8 @@ for rate in rates:
     model = HistGradientBoostingRegressor(max_iter=60, random_state=0).fit(X_train, y_train)
     density = kh.GaussianMixture(random_state=0)
     robust = kh.wrap(model, X_train, density=density, nan_policy="lost")
-    tuned = robust.tune(X_train, y_train)
-    answers = (one.predict(holes[1500:]) for one in (model, robust, tuned))
+    refitted = robust.refit_leaves(X_train, y_train)
+    answers = (one.predict(holes[1500:]) for one in (model, robust, refitted))
     errors.append([np.sqrt(np.mean((answer - wear[1500:]) ** 2)) for answer in answers])
 
 errors = pd.DataFrame(errors, index=[f"{rate:.0%} holes" for rate in rates], columns=models)
@@ -50,7 +50,7 @@ errors.round(3)
 # %%
 # The new leaves are those of a model of the same library, to be saved and deployed as before.
 
-print(type(tuned.to_native()))
+print(type(refitted.to_native()))
 
 # %%
 # Measure it on rows held out, as here. It need not help where columns tell little of each other

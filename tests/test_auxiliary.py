@@ -337,7 +337,7 @@ def test_the_command_line(tmp_path, numeric, capsys):
     assert "'nowhere' (--auxiliary)" in said
     said = refused(capsys, "wrap", library, train, *options, "--auxiliary", "b")
     assert "lacks 1 of the model's 3 columns: 'b'" in said
-    said = refused(capsys, "tune", wrapped, train, "--target", "price", "--auxiliary", "d")
+    said = refused(capsys, "refit", wrapped, train, "--target", "price", "--auxiliary", "d")
     assert "wrapped already" in said
 
 
@@ -378,15 +378,17 @@ def test_leaves_are_refitted_given_them(numeric):
         fitted, training, density=kh.Mixture(4, random_state=0), auxiliary=BESIDE,
         nan_policy="lost",
     )  # fmt: skip
-    tuned = plain.tune(training, y)
-    assert tuned.tuning_.after < tuned.tuning_.before
-    assert tuned.columns_.auxiliary.sum() == 2
+    refitted = plain.refit_leaves(training, y)
+    assert refitted.refit_.after < refitted.refit_.before
+    assert refitted.columns_.auxiliary.sum() == 2
     new, _ = discrete(seed=3)
     asked = new.assign(a=NAN)
-    assert np.isfinite(tuned.predict(asked[FEATURES])).all()
-    assert_array_equal(tuned.to_native().predict(new[FEATURES]), tuned.predict(new))
-    with pytest.raises(ColumnMismatch, match="tune: X lacks the auxiliary columns 'city', 'd'"):
-        plain.tune(training[FEATURES], y)
+    assert np.isfinite(refitted.predict(asked[FEATURES])).all()
+    assert_array_equal(refitted.to_native().predict(new[FEATURES]), refitted.predict(new))
+    with pytest.raises(
+        ColumnMismatch, match="refit_leaves: X lacks the auxiliary columns 'city', 'd'"
+    ):
+        plain.refit_leaves(training[FEATURES], y)
 
 
 def test_loss_rates_are_learned_with_them():

@@ -106,9 +106,9 @@ def test_pipeline_grid_search_and_cross_validation(table):
 
 def test_clone_has_the_parameters_and_nothing_learned(table):
     _, whole, y = table
-    fitted = regressor(tune={"ridge": 2.0}).fit(whole, y)
+    fitted = regressor(refit_leaves={"ridge": 2.0}).fit(whole, y)
     copy = clone(fitted)
-    assert copy.tune == {"ridge": 2.0} and not hasattr(copy, "robust_")
+    assert copy.refit_leaves == {"ridge": 2.0} and not hasattr(copy, "robust_")
     assert copy.get_params()["density__components"] == 4
 
 
@@ -195,15 +195,19 @@ def test_frames_keep_their_columns(table, frame):
         fitted.predict(frame(dict(zip(["a", "b", "d"], holes.T, strict=True))))
 
 
-def test_leaves_are_tuned_if_asked(table):
+def test_leaves_are_refitted_if_asked(table):
     holes, _, y = table
-    tuned = regressor(tune={"ridge": 0.0}).fit(holes, y)
-    robust = kh.wrap(tuned.estimator_, holes, y, kh.Mixture(4, random_state=0), nan_policy="lost")
-    assert_array_equal(tuned.predict(holes), robust.tune(holes, y, ridge=0.0).predict(holes))
-    assert tuned.robust_.tuning_.after < tuned.robust_.tuning_.before
-    assert regressor(tune=True).fit(holes, y).robust_.nan_policy_ == "lost"
-    with pytest.raises(InvalidInput, match="tune must be None, True, or a dictionary"):
-        regressor(tune="forest").fit(holes, y)
+    refitted = regressor(refit_leaves={"ridge": 0.0}).fit(holes, y)
+    robust = kh.wrap(
+        refitted.estimator_, holes, y, kh.Mixture(4, random_state=0), nan_policy="lost"
+    )
+    assert_array_equal(
+        refitted.predict(holes), robust.refit_leaves(holes, y, ridge=0.0).predict(holes)
+    )
+    assert refitted.robust_.refit_.after < refitted.robust_.refit_.before
+    assert regressor(refit_leaves=True).fit(holes, y).robust_.nan_policy_ == "lost"
+    with pytest.raises(InvalidInput, match="refit_leaves must be None, True, or a dictionary"):
+        regressor(refit_leaves="forest").fit(holes, y)
 
 
 @pytest.mark.parametrize(

@@ -399,7 +399,7 @@ def test_a_density_of_ones_own(data):
     assert (abs(margin - model.predict(X).mean()) < 5 * error).all()
     assert "Resampler" in repr(robust)
     with pytest.raises(InvalidInput, match="of your own cannot be asked"):
-        robust.tune(X, y)
+        robust.refit_leaves(X, y)
 
 
 @pytest.mark.parametrize(
@@ -432,16 +432,18 @@ def test_a_fitted_density_keeps_its_states_whatever_the_policy(data):
 # ---- new leaves, and the model's own library ----------------------------------------------------
 
 
-def test_tuned_leaves_go_back_into_the_model(data):
+def test_refitted_leaves_go_back_into_the_model(data):
     X, y, holes = data
     model = xgb_regressor().fit(holes, y)
-    tuned = kh.wrap(model, holes, density=mixture(), nan_policy="lost").tune(holes, y, ridge=0.1)
-    native = tuned.to_native()
+    refitted = kh.wrap(model, holes, density=mixture(), nan_policy="lost").refit_leaves(
+        holes, y, ridge=0.1
+    )
+    native = refitted.to_native()
     assert type(native) is xgboost.XGBRegressor
-    assert_allclose(native.predict(X), tuned.predict(X), rtol=1e-4, atol=1e-5)
+    assert_allclose(native.predict(X), refitted.predict(X), rtol=1e-4, atol=1e-5)
     assert not np.allclose(native.predict(X), model.predict(X))
-    assert tuned.nan_policy_ == "lost" and tuned.tuning_.after < tuned.tuning_.before
-    assert "tuned (boosting)" in repr(tuned)
+    assert refitted.nan_policy_ == "lost" and refitted.refit_.after < refitted.refit_.before
+    assert "refitted (boosting)" in repr(refitted)
 
 
 def test_models_of_files_come_back_as_their_library_loads_them(data, tmp_path):

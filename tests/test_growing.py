@@ -212,7 +212,7 @@ def test_the_way_that_is_best_on_rows_held_out_is_taken(monkeypatch):
 
     def judged(ground, first, ways):
         asked.extend(ways)
-        loss = [losses[way.learn, way.redraw] + 0.1 * way.tune for way in ways]
+        loss = [losses[way.learn, way.redraw] + 0.1 * way.refit_leaves for way in ways]
         return pd.DataFrame(ways).assign(loss=loss, error=0.0)
 
     monkeypatch.setattr(growing, "compare", judged)
@@ -221,7 +221,7 @@ def test_the_way_that_is_best_on_rows_held_out_is_taken(monkeypatch):
     monkeypatch.setattr(
         growing.Ground, "model", lambda self, way: taken.append(way) or real(self, way)
     )
-    found = expected(trees(), learn="auto", tune="auto").fit(HOLES[["a", "b"]], Y)
+    found = expected(trees(), learn="auto", refit_leaves="auto").fit(HOLES[["a", "b"]], Y)
     assert len(asked) == 4 and taken == [("expected", 0.3, False)]
     assert found.trial_["loss"].idxmin() == 1
 
@@ -230,38 +230,42 @@ def test_losses_are_of_rows_held_out():
     """In rows that it has learned, a deep tree of one's own is never beaten."""
     noise = np.random.default_rng(99).normal(size=N)
     deep = DecisionTreeRegressor(random_state=0)
-    found = expected(deep, learn="auto", tune="auto").fit(HOLES[["a", "b"]], noise)
-    assert list(found.trial_.columns) == ["learn", "redraw", "tune", "loss", "error"]
+    found = expected(deep, learn="auto", refit_leaves="auto").fit(HOLES[["a", "b"]], noise)
+    assert list(found.trial_.columns) == ["learn", "redraw", "refit_leaves", "loss", "error"]
     assert (found.trial_["loss"] > 0.9).all()
     assert found.trial_["error"].min() == 0 == found.trial_["error"][found.trial_["loss"].idxmin()]
     ways = [growing.Way(*row[:3]) for row in found.trial_.itertuples(index=False)]
     way = growing.chosen(found.trial_, ways)
-    assert (found.robust_.tuning_ is not None) == way.tune
+    assert (found.robust_.refit_ is not None) == way.refit_leaves
 
 
 @pytest.mark.parametrize(
     ("ways", "losses", "taken"),
     [
-        (["expected", "own", "own tuned"], [1.0, 3.0, 1.4], 2),  # within the error: tuned leaves
-        (["expected", "own", "own tuned"], [1.0, 3.0, 1.6], 0),  # beyond it
-        (["expected", "own", "own tuned"], [3.0, 1.0, 1.4], 1),  # own trees are compared as ever
+        (
+            ["expected", "own", "own refitted"],
+            [1.0, 3.0, 1.4],
+            2,
+        ),  # within the error: refitted leaves
+        (["expected", "own", "own refitted"], [1.0, 3.0, 1.6], 0),  # beyond it
+        (["expected", "own", "own refitted"], [3.0, 1.0, 1.4], 1),  # own trees are compared as ever
         (["expected", "own"], [1.0, 1.4], 0),
-        (["expected", "expected tuned"], [1.0, 1.4], 0),
+        (["expected", "expected refitted"], [1.0, 1.4], 0),
     ],
 )
-def test_grown_trees_must_be_better_than_tuned_leaves_beyond_doubt(ways, losses, taken):
-    ways = [growing.Way(name.split()[0], 0.0, "tuned" in name) for name in ways]
+def test_grown_trees_must_be_better_than_refitted_leaves_beyond_doubt(ways, losses, taken):
+    ways = [growing.Way(name.split()[0], 0.0, "refitted" in name) for name in ways]
     trial = pd.DataFrame(ways).assign(loss=losses, error=0.5)
     assert growing.chosen(trial, ways) == ways[taken]
 
 
-@pytest.mark.parametrize("tune", [None, True, "auto"])
-def test_leaves_are_tuned_after_growing(tune):
-    found = expected(trees(), tune=tune).fit(HOLES[["a", "b"]], Y)
-    if tune == "auto":
+@pytest.mark.parametrize("refit_leaves", [None, True, "auto"])
+def test_leaves_are_refitted_after_growing(refit_leaves):
+    found = expected(trees(), refit_leaves=refit_leaves).fit(HOLES[["a", "b"]], Y)
+    if refit_leaves == "auto":
         assert found.trial_["learn"].tolist() == ["expected", "expected"]
-        tune = bool(found.trial_.loc[found.trial_["loss"].idxmin(), "tune"])
-    assert (found.robust_.tuning_ is not None) == bool(tune)
+        refit_leaves = bool(found.trial_.loc[found.trial_["loss"].idxmin(), "refit_leaves"])
+    assert (found.robust_.refit_ is not None) == bool(refit_leaves)
 
 
 def test_wrong_arguments_are_refused():

@@ -72,9 +72,9 @@ def test_a_search_over_the_models_parameters_learns_each_density_once(fits, tmp_
 
 
 @pytest.mark.parametrize(
-    "options", [{"tune": True}, {"learn": "expected"}, {"learn": "auto"}], ids=str
+    "options", [{"refit_leaves": True}, {"learn": "expected"}, {"learn": "auto"}], ids=str
 )
-def test_so_do_tuned_leaves_and_grown_trees(fits, tmp_path, options):
+def test_so_do_refitted_leaves_and_grown_trees(fits, tmp_path, options):
     density = kh.Mixture(3, random_state=0)
     for depth in (2, 3):
         forest = RandomForestRegressor(5, max_depth=depth, random_state=0)
@@ -113,13 +113,13 @@ def test_what_is_shared_is_not_changed_by_a_model(tmp_path):
     first, second = (
         kh.ExpectedClassifier(
             RandomForestClassifier(5, max_depth=depth, random_state=0),
-            density=kh.Mixture(3, random_state=0), memory=tmp_path, tune=True,
+            density=kh.Mixture(3, random_state=0), memory=tmp_path, refit_leaves=True,
         ).fit(numbers(X), labels)
         for depth in (2, 4)
     )  # fmt: skip
     alone = kh.ExpectedClassifier(
         RandomForestClassifier(5, max_depth=4, random_state=0),
-        density=kh.Mixture(3, random_state=0), tune=True,
+        density=kh.Mixture(3, random_state=0), refit_leaves=True,
     ).fit(numbers(X), labels)  # fmt: skip
     assert first.density_ is not second.density_
     assert_array_equal(second.predict_proba(numbers(X)), alone.predict_proba(numbers(X)))

@@ -103,7 +103,7 @@ def models():
         "labels": (RandomForestClassifier(3, max_depth=3).fit(numbers, labels), numbers),
         "two targets": (RandomForestClassifier(3, max_depth=3).fit(numbers, both), numbers),
         "blend": (votes.fit(numbers, y), numbers),
-        "tuned": (DecisionTreeRegressor(max_depth=3).fit(numbers, y), numbers),
+        "refitted": (DecisionTreeRegressor(max_depth=3).fit(numbers, y), numbers),
     }
 
 
@@ -113,8 +113,8 @@ def test_models_of_all_kinds_come_back(name, tmp_path):
     # Half of the table does not have all of the model's categories: some have a hash, no name.
     seen = frame[frame["city"] == "Graz"] if "city" in frame else frame
     robust = kh.wrap(model, seen, density=kh.Mixture(2, random_state=0))
-    if name == "tuned":
-        robust = robust.tune(frame, table()[1])
+    if name == "refitted":
+        robust = robust.refit_leaves(frame, table()[1])
     robust.save(tmp_path / "model.knothole")
     again = kh.load(tmp_path / "model.knothole")
     rows = seen.head(9).copy()
@@ -122,8 +122,8 @@ def test_models_of_all_kinds_come_back(name, tmp_path):
     assert_array_equal(again.predict(rows), robust.predict(rows))
     assert again.ensemble_.classes == robust.ensemble_.classes
     assert again.nan_policy_ == robust.nan_policy_ and again.columns_ == robust.columns_
-    if name == "tuned":
-        assert again.tuning_.after == robust.tuning_.after
+    if name == "refitted":
+        assert again.refit_.after == robust.refit_.after
     with pytest.raises(InvalidInput, match=r"pass the model that was wrapped, to_native\(model\)"):
         again.to_native()
     if name != "blend":  # its leaves are those of models inside it

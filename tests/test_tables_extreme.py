@@ -128,10 +128,12 @@ def test_names_beyond_ascii_under_the_c_locale(tmp_path):
     booster.booster_.save_model(tmp_path / "native_ß.txt")
     table.assign(**{"preis_€": table["b"]}).to_parquet(tmp_path / "zeilen_ö.parquet")
     environment = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    tune = "tune native_ß.txt zeilen_ö.parquet --density factorized --target preis_€ -o é.knothole"
+    refit = (
+        "refit native_ß.txt zeilen_ö.parquet --density factorized --target preis_€ -o é.knothole"
+    )
     for command, code in (
         ("predict nichts_ä.knothole nichts_ü.csv", 1),
-        (f"{tune} --native nativ_ø.txt", 0),
+        (f"{refit} --native nativ_ø.txt", 0),
         ("predict é.knothole zeilen_ö.parquet --keep größe", 0),
     ):
         done = subprocess.run(

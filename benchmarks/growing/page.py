@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.growing import pictures
-from benchmarks.growing.run import GROWN, NATIVE, TUNED
+from benchmarks.growing.run import GROWN, NATIVE, REFITTED
 
 TEXT = """# Trees grown under the expected loss
 
@@ -45,10 +45,11 @@ grown = kh.ExpectedRegressor(model, density=density, learn="expected").fit(X[:80
 assert grown.score(X[800:], y[800:]) > own.score(X[800:], y[800:])
 ```
 
-`learn="auto"` and `tune="auto"` compare on rows held out: grown or own trees, tuned leaves or not;
-`trial_` tells how they did. Grown trees must be better than own ones with tuned leaves by more than
-the standard error of the difference: rows held out are few. For another learner, or a loss that
-knothole does not know, `knothole.expand` gives the weighted completions themselves.
+`learn="auto"` and `refit_leaves="auto"` compare on rows held out: grown or own trees, refitted
+leaves or not; `trial_` tells how they did. Grown trees must be better than own ones with refitted
+leaves by more than the standard error of the difference: rows held out are few. For another
+learner, or a loss that knothole does not know, `knothole.expand` gives the weighted completions
+themselves.
 
 ## How it is done
 
@@ -90,7 +91,8 @@ without completions in it.
 
 Insurance in the authors' encoding, {trials}; holes come at the same rate at learning and at
 deployment. One tree (learning rate 1) and 100 boosted ones (0.1), depth 5. All methods share a
-`Mixture()` over X; *tuned leaves* are those of `Robust.tune`, *grown* is `learn="expected"`.
+`Mixture()` over X; *refitted leaves* are those of `Robust.refit_leaves`, *grown* is
+`learn="expected"`.
 
 ![RMSE by rate of holes](results/growing_insurance.png)
 
@@ -104,8 +106,8 @@ The paper's other open question: holes that come by one mechanism at learning an
 deployment. {tables}, at most {most:,} rows, {repeats}; XGBoost as in the [suite](suite.md),
 30 % of the entries (outage: the most important column is gone), densities are `Mixture()`. Errors
 (RMSE, log loss) as multiples of native's, geometric means; *mean + mask* is told how holes come
-where training has none. *Knothole grown* is `learn="auto", tune="auto"`; its way to choose was
-designed on such splits (0 to 3), so that these do not judge it.
+where training has none. *Knothole grown* is `learn="auto", refit_leaves="auto"`; its way to choose
+was designed on such splits (0 to 3), so that these do not judge it.
 
 ![Errors by shift](results/growing_shifts.png)
 
@@ -147,17 +149,19 @@ def counted(number: int, what: str) -> str:
 
 
 def verdict(results: pd.DataFrame) -> str:
-    """Where grown trees are behind tuned leaves by more than a standard error, or behind native."""
+    """Where grown trees are behind refitted leaves by more than a standard error, or behind "
+    "native.
+    """
     behind, native = [], []
     for (model, rate), part in results.groupby(["model", "rate"], sort=False):
         errors = part.pivot(index="trial", columns="method", values="rmse")
-        gap = errors[GROWN] - errors[TUNED]
+        gap = errors[GROWN] - errors[REFITTED]
         if gap.mean() > gap.sem():
             behind.append(f"{model} at {rate:.1f}")
         if errors[GROWN].mean() >= errors[NATIVE].mean():
             native.append(f"{model} at {rate:.1f}")
     return (
-        f"Grown trees are above tuned leaves by more than a standard error at "
+        f"Grown trees are above refitted leaves by more than a standard error at "
         f"{', '.join(behind) or 'no rate'};\nthey are above native XGBoost at "
         f"{', '.join(native) or 'no rate'}."
     )

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 
 from benchmarks import markdown, pictures
-from benchmarks.growing.run import GROWN, NATIVE, TUNED
+from benchmarks.growing.run import GROWN, NATIVE, REFITTED
 from knothole.report import style
 
 _LOOKS = {
     NATIVE: {"color": style.VERMILION, "marker": "s"},
-    TUNED: {"color": style.GREEN, "marker": "v"},
+    REFITTED: {"color": style.GREEN, "marker": "v"},
     GROWN: {"color": style.BLUE, "marker": "o"},
 }
 
@@ -38,14 +38,14 @@ def insurance(results: pd.DataFrame) -> bytes:
 
 
 def insurance_table(results: pd.DataFrame) -> str:
-    """Mean RMSE by model and rate; the difference to tuned leaves with its standard error."""
+    """Mean RMSE by model and rate; the difference to refitted leaves with its standard error."""
     rows = []
     for (model, rate), part in results.groupby(["model", "rate"], sort=False):
         errors = part.pivot(index="trial", columns="method", values="rmse")
         row = {"model": model, "rate": f"{rate:.1f}"}
         row |= {method: f"{errors[method].mean():.0f}" for method in _LOOKS}
-        gap = errors[GROWN] - errors[TUNED]
-        row["grown less tuned"] = f"{gap.mean():+.0f} ± {gap.sem():.0f}"
+        gap = errors[GROWN] - errors[REFITTED]
+        row["grown less refitted"] = f"{gap.mean():+.0f} ± {gap.sem():.0f}"
         rows.append(row)
     return markdown.table(pd.DataFrame(rows).sort_values(["model", "rate"]), 2)
 

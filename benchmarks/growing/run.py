@@ -26,7 +26,7 @@ from benchmarks.suite import datasets
 from benchmarks.suite.cells import Stage, run_cell
 from benchmarks.suite.peers.base import Native, Peer
 from benchmarks.suite.peers.imputation import MeanAndMask, mice
-from benchmarks.suite.peers.own import Knothole, KnotholeGrown, KnotholeTuned
+from benchmarks.suite.peers.own import Knothole, KnotholeGrown, KnotholeRefitted
 from benchmarks.suite.scenarios import Mechanism, Scenario
 from knothole import missingness
 from knothole.densities.mixture.density import Mixture
@@ -35,7 +35,7 @@ from knothole.leaves.induction import expand
 from knothole.meta import ExpectedRegressor
 from knothole.wrapping import wrap
 
-NATIVE, TUNED, GROWN = "XGBoost", "tuned leaves", "grown"
+NATIVE, REFITTED, GROWN = "XGBoost", "refitted leaves", "grown"
 #: What tells the models apart; the rest is as in the paper's figure.
 MODELS: dict[str, dict[str, Any]] = {
     "one tree": {"n_estimators": 1, "learning_rate": 1.0},
@@ -60,7 +60,7 @@ def insurance(rate: float, trial: int) -> list[Record]:
             )
             answers = {
                 NATIVE: model.predict(test),
-                TUNED: robust.tune(train, data.y, n_jobs=1).predict(test, n_jobs=1),
+                REFITTED: robust.refit_leaves(train, data.y, n_jobs=1).predict(test, n_jobs=1),
                 GROWN: grown.fit(train, data.y).predict(test, n_jobs=1),
             }
         records += data.records(answers, model=name, rate=rate, trial=trial)
@@ -80,11 +80,11 @@ MAX_ROWS = 1500
 
 
 def peers(training_holes: bool) -> list[Peer]:
-    """Those that are compared; without holes in training nothing is tuned or grown."""
+    """Those that are compared; without holes in training nothing is refitted or grown."""
     quick = Mixture(random_state=0)
     own: list[Peer] = [Knothole(density=quick)]
     if training_holes:
-        own += [KnotholeTuned(density=quick), KnotholeGrown(density=quick)]
+        own += [KnotholeRefitted(density=quick), KnotholeGrown(density=quick)]
     return [*own, Native(), MeanAndMask(), mice()]
 
 

@@ -17,7 +17,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     panels.XGBOOST: {"color": style.VERMILION, "marker": "s"},
     panels.MEDIAN: {"color": style.ORANGE, "marker": "^"},
     panels.EXPECTED: {"color": style.SKY, "marker": "D"},
-    panels.TUNED: {"color": style.BLUE, "marker": "o"},
+    panels.REFITTED: {"color": style.BLUE, "marker": "o"},
     panels.OURS: {"color": style.GREEN, "marker": "v"},
     panels.YARDSTICK: {"color": style.FAINT, "linestyle": "dotted"},
 }

@@ -23,10 +23,11 @@ _SETTINGS = {
 }
 
 _YARDSTICK = """\
-*Conditioned on the target* is `robust.tune(X, y)`: training holes are filled knowing y, and leaves
-move on towards the least error of deployed predictions. *Leaves of complete rows* is no method but
-a yardstick: the same tree, its leaves learned from the training rows before they had holes. What a
-method has above it is due to holes in training; the rest to the tree and to holes in test rows.
+*Conditioned on the target* is `robust.refit_leaves(X, y)`: training holes are filled knowing y, and
+leaves move on towards the least error of deployed predictions. *Leaves of complete rows* is no
+method but a yardstick: the same tree, its leaves learned from the training rows before they had
+holes. What a method has above it is due to holes in training; the rest to the tree and to holes in
+test rows.
 """
 
 
@@ -142,7 +143,7 @@ At 36 holes nothing is observed, and every method answers a constant.
 def _forests(results: pd.DataFrame) -> str:
     text = [
         "## Left open by the paper: bagging and random forests\n",
-        "Ten trees of depth 5, holes at learning and deployment; each tree is tuned by itself,\n"
+        "Ten trees of depth 5, holes at learning and deployment; each tree is refitted by itself,\n"
         "under a mixture of 4. "
         f"{results['trial'].nunique()} trials.\n",
     ]

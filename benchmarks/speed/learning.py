@@ -1,13 +1,13 @@
-"""Tuning leaves on rows with holes, against predicting those rows."""
+"""Refitting leaves on rows with holes, against predicting those rows."""
 
 from benchmarks.speed.densities import one_thread
 from benchmarks.speed.setting import Ratio, cpu, process, table, with_holes, xgboost_model
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Mixture
 from knothole.expectation.expectation import Expectation
-from knothole.leaves.options import TuningOptions
+from knothole.leaves.options import RefitOptions
+from knothole.leaves.refit import refit
 from knothole.leaves.sums import LeafSums, Summands
-from knothole.leaves.tune import tune
 from knothole.trees.read import read
 from knothole.wrapping import wrap
 
@@ -30,9 +30,9 @@ def run():
         cpu(sums, 1), predicting, "predicting these rows", 2.0,
     )  # fmt: skip
 
-    # The second is what tuning does by default.
+    # The second is what refitting does by default.
     few = slice(0, 20_000)
-    options = TuningOptions(condition_on_target=False, learning_rate=0.3, n_jobs=1)
+    options = RefitOptions(condition_on_target=False, learning_rate=0.3, n_jobs=1)
     predicting = cpu(lambda: expectation.margin(expectation.evidence(holes[few]), threads=1), 1)
     for objective, what in (
         ("expected", "Prop. 4"),
@@ -41,7 +41,7 @@ def run():
         yield Ratio(
             "learning", f"{what} for 100 trees, 20,000 x 20, 20 % holes, Mixture(32), one thread",
             cpu(
-                lambda objective=objective: tune(
+                lambda objective=objective: refit(
                     read(model), expectation.density, holes[few], y[few],
                     options.changed(objective=objective),
                 ),
@@ -56,7 +56,7 @@ def run():
     ensemble = read(model)
     X, y, holes = X[:20_000], y[:20_000], holes[:20_000]
     density = GaussianMixture(8, random_state=0).fit(X[:10_000])
-    options = TuningOptions(method="forest", condition_on_target=False, n_jobs=1)
+    options = RefitOptions(method="forest", condition_on_target=False, n_jobs=1)
 
     def predict():
         expectation = Expectation.of(ensemble, density)
@@ -65,18 +65,18 @@ def run():
     predicting = cpu(predict, 1)
     yield Ratio(
         "learning", f"Prop. 3 with {ensemble.n_leaves:,} leaves, 20,000 rows, GaussianMixture(8)",
-        cpu(lambda: tune(ensemble, density, holes, y, options), 1),
+        cpu(lambda: refit(ensemble, density, holes, y, options), 1),
         predicting, "predicting these rows", 20.0,
     )  # fmt: skip
 
 
 def _in_all(model, X, y):
-    """``tune`` as users call it, with the density that knows y."""
+    """``refit`` as users call it, with the density that knows y."""
     with one_thread():
         robust = wrap(model, X, y, nan_policy="lost")
         yield Ratio(
-            "learning", "robust.tune(X, y), 100 trees, 20,000 x 20, 20 % holes, one thread",
-            process(lambda: robust.tune(X, y)),
+            "learning", "robust.refit_leaves(X, y), 100 trees, 20,000 x 20, 20 % holes, one thread",
+            process(lambda: robust.refit_leaves(X, y)),
             process(lambda: wrap(model, X, y, nan_policy="lost")),
             "wrap(model, X, y)", 2.0,
         )  # fmt: skip

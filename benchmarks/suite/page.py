@@ -80,10 +80,10 @@ settings, chosen beforehand; nothing is tuned by hand. Where only deployment has
 
 *knothole* is what `wrap(model, X, y)` gives by default: the model's leaves stay as they are, and
 in a column that had missing values in training, what a missing value means is inferred row by row.
-*knothole tuned*, where training has holes, is `wrap(model, X, y, nan_policy="lost").tune(X, y)`:
-leaf values learned anew, conditioned on the target, and for regressions moved on to the deployed
-error. That last step was designed on samples of five of these tables, so that its share in the
-result is not a blind one.
+*knothole refitted*, where training has holes, is `wrap(model, X, y,
+nan_policy="lost").refit_leaves(X, y)`: leaf values learned anew, conditioned on the target, and for
+regressions moved on to the deployed error. That last step was designed on samples of five of these
+tables, so that its share in the result is not a blind one.
 """
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which do not call __getattr_
     from knothole.densities.mixture.density import Factorized, Mixture
     from knothole.imputer import Imputer
     from knothole.leaves.induction import Expanded, expand
-    from knothole.leaves.options import TuningOptions
+    from knothole.leaves.options import RefitOptions
     from knothole.meta import ExpectedClassifier, ExpectedRegressor
     from knothole.robust import Robust
     from knothole.storage import load
@@ -35,14 +35,29 @@ _HOMES = {
     "storage": ("load",),
     "wrapping": ("wrap",),
     "leaves.induction": ("Expanded", "expand"),
-    "leaves.options": ("TuningOptions",),
+    "leaves.options": ("RefitOptions",),
     "columns.columns": ("Columns",),
 }
 
 __all__ = [
-    "Circuit", "Columns", "Expanded", "ExpectedClassifier", "ExpectedRegressor", "Factorized",
-    "GaussianMixture", "Imputer", "LatentTree", "Mixture", "Robust", "TuningOptions", "__version__",
-    "errors", "expand", "load", "missingness", "wrap",
+    "Circuit",
+    "Columns",
+    "Expanded",
+    "ExpectedClassifier",
+    "ExpectedRegressor",
+    "Factorized",
+    "GaussianMixture",
+    "Imputer",
+    "LatentTree",
+    "Mixture",
+    "RefitOptions",
+    "Robust",
+    "__version__",
+    "errors",
+    "expand",
+    "load",
+    "missingness",
+    "wrap",
 ]  # fmt: skip
 
 

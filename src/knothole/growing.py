@@ -1,4 +1,4 @@
-"""Own trees or grown ones, their leaves tuned or not: as asked for, or as is best on held-out rows.
+"""Own trees or grown ones, with refitted leaves or not: as asked for, or best on held-out rows.
 
 *Own* is the estimator trained on the table as it is. *Expected* is the same estimator trained on
 completions from p(x_m | x_o, y) (:mod:`knothole.leaves.induction`); y is known while trees grow
@@ -36,7 +36,7 @@ from knothole.densities.mixture.density import Factorized
 from knothole.errors import InvalidInput
 from knothole.leaves.conditioning import Conditioned, TrainingTable
 from knothole.leaves.induction import Completions, Growing, Rows, aligned, expand, take
-from knothole.leaves.options import TuningOptions
+from knothole.leaves.options import RefitOptions
 from knothole.robust import Robust
 from knothole.scoring import prediction_loss
 from knothole.trees.libraries import unfitted, weight_name
@@ -55,25 +55,28 @@ DRAWS_OF_Y = 64
 
 
 class Way(NamedTuple):
-    """How a model is trained ("own", "expected"), and whether its leaves are tuned then."""
+    """How a model is trained ("own", "expected"), and whether its leaves are refitted then."""
 
     learn: str
     redraw: float
-    tune: bool
+    refit_leaves: bool
 
 
 def ways_of(how: Any) -> list[Way]:
-    """The ways that a meta-estimator's ``learn``, ``redraw`` and ``tune`` stand for."""
+    """The ways that a meta-estimator's ``learn``, ``redraw`` and ``refit_leaves`` stand for."""
     check_whole("draws", how.draws)
     check_choice("learn", how.learn, ("own", "expected", "auto"))
     auto = how.learn == "auto"
     check_number("redraw", how.redraw, most=1, also=["auto"])
     redraws = (0.0, REDRAW)[: 1 + auto] if how.redraw == "auto" else (float(how.redraw),)
-    tunes = (False, True) if how.tune == "auto" else (how.tune not in (None, False),)
-    # Grown leaves are those of Prop. 2 already: where there is a choice, tuning them is too slow.
-    after = tunes[:1] if auto else tunes
-    grown = [Way("expected", redraw, tune) for redraw in redraws for tune in after]
-    own = [Way("own", 0.0, tune) for tune in tunes]
+    refits = (
+        (False, True) if how.refit_leaves == "auto" else (how.refit_leaves not in (None, False),)
+    )
+    # Grown leaves are those of Prop. 2 already: where there is a choice, refitting them is too
+    # slow.
+    after = refits[:1] if auto else refits
+    grown = [Way("expected", redraw, refit_leaves) for redraw in redraws for refit_leaves in after]
+    own = [Way("own", 0.0, refit_leaves) for refit_leaves in refits]
     return grown + own if auto else grown if how.learn == "expected" else own
 
 
@@ -82,7 +85,7 @@ class Lesson:
     """Rows to learn from, what goes with them to ``fit``, and the meta-estimator that says how."""
 
     how: Any
-    tuning: TuningOptions
+    refitting: RefitOptions
     table: Any
     y: NDArray[Any]
     weight: Floats | None
@@ -132,7 +135,7 @@ def learn(lesson: Lesson, ways: list[Way]) -> tuple[Robust, Any, pd.DataFrame | 
         )
     ground = Ground.of(lesson, first, own)
     if not ground.holes.any():
-        ways = [Way("own", 0.0, ways[-1].tune)]
+        ways = [Way("own", 0.0, ways[-1].refit_leaves)]
     trial = compare(ground, first, ways) if len(ways) > 1 else None
     way = ways[0] if trial is None else chosen(trial, ways)
     model = ground.model(way)
@@ -199,18 +202,18 @@ class Ground:
         return growing.fit(how.estimator, **lesson.fit_params)
 
     def robust(self, way: Way, model: Any) -> Robust:
-        """What was trained in a way, wrapped and (if the way says so) tuned."""
+        """What was trained in a way, wrapped and (if the way says so) refitted."""
         lesson, density, policy = self.lesson, self.density, self.lesson.how.nan_policy
-        if way.learn == "own" and way.tune:
+        if way.learn == "own" and way.refit_leaves:
             density, policy = self.base, "lost"
         elif way.learn == "own" and policy != "lost":  # as wrap does it by itself
             density = self._nullable(nullable_as_met(self.base.columns_, self.training.matrix))
         robust = lesson.wrapped(model, density, nan_policy=policy)
-        if not way.tune:
+        if not way.refit_leaves:
             return robust
         native = density.columns_.nullable.any()
-        options = lesson.tuning.changed(nan_policy="native" if native else "lost")
-        return robust.tune(lesson.table, lesson.y, options, sample_weight=lesson.weight)
+        options = lesson.refitting.changed(nan_policy="native" if native else "lost")
+        return robust.refit_leaves(lesson.table, lesson.y, options, sample_weight=lesson.weight)
 
     # ---- densities -------------------------------------------------------------------------------
 
@@ -335,11 +338,11 @@ def compare(ground: Ground, first: Robust, ways: list[Way]) -> pd.DataFrame | No
 
 
 def chosen(trial: pd.DataFrame, ways: list[Way]) -> Way:
-    """The least loss; but own trees with tuned leaves, if grown ones are not better beyond doubt.
+    """The least loss; but own trees with refitted leaves, if grown ones are not clearly better.
 
-    Rows held out are few, and tuned leaves are seldom far behind.
+    Rows held out are few, and refitted leaves are seldom far behind.
     """
     best, last = ways[int(trial["loss"].argmin())], trial.iloc[-1]
     doubt = last["loss"] - trial["loss"].min() <= last["error"]
-    tuned = ways[-1].learn == "own" and ways[-1].tune
-    return ways[-1] if best.learn == "expected" and tuned and doubt else best
+    refitted = ways[-1].learn == "own" and ways[-1].refit_leaves
+    return ways[-1] if best.learn == "expected" and refitted and doubt else best

@@ -37,7 +37,7 @@ from knothole.growing import Lesson, learn, ways_of
 from knothole.inspection.acquisition import Acquisition
 from knothole.inspection.shapley import Explanation, Groups
 from knothole.leaves.induction import DRAWS
-from knothole.leaves.options import TuningOptions
+from knothole.leaves.options import RefitOptions
 from knothole.missingness.inference import NanPolicy
 from knothole.progress import Verbose
 from knothole.robust import Robust
@@ -58,17 +58,17 @@ SHARED = """Parameters
         ``sklearn.frozen.FrozenEstimator`` or with ``prefit=True``.
     density : "auto", Density, sequence of them, or any object with ``complete``
         See :func:`knothole.wrap`.
-    tune : None, True, "auto", dict or TuningOptions
+    refit_leaves : None, True, "auto", dict or RefitOptions
         Whether to refit leaf values for rows with missing values; a dictionary holds
-        arguments of :meth:`Robust.tune`. "auto": where that predicts rows held out better (with
-        ``learn="auto"`` this is tried for own trees only).
+        arguments of :meth:`Robust.refit_leaves`. "auto": where that predicts rows held out better
+        (with ``learn="auto"`` this is tried for own trees only).
     learn : {"own", "expected", "auto"}
         "own" trains the estimator on the table as it is. "expected" grows its trees under the
         expected loss: it is trained on weighted completions of the incomplete rows, drawn from
         p(x_m | x_o, y) (:func:`knothole.expand`). Every missing value is integrated over then, but
         in columns in which it says something of y it is "not recorded" (with
         ``nan_policy="lost"`` nowhere). "auto" is what predicts rows held out better (than own
-        trees with tuned leaves: by more than its standard error). Without missing values all are
+        trees with refitted leaves: by more than its standard error). Without missing values all are
         the same.
     draws : int
         Completions of each incomplete row, for "expected"; fewer where they would take up more
@@ -79,7 +79,7 @@ SHARED = """Parameters
         are still draws from p, but tell less of the noise in y: good where that is large and p
         is near the truth. "auto": 0, and for ``learn="auto"`` also 0.3, if that is better.
     correct : {"auto", True, False}
-        See :func:`knothole.wrap`; with ``tune`` or ``learn`` there is no correction.
+        See :func:`knothole.wrap`; with ``refit_leaves`` or ``learn`` there is no correction.
     prefit : bool
         Whether ``estimator`` is fitted already and used as it is.
     memory : None, path or joblib.Memory
@@ -91,7 +91,7 @@ SHARED = """Parameters
         What a category is that training did not have, where a question does not say it: in
         cross-validation, a rare one may be in no other fold.
     columns, blocks, nan_policy, random_state, verbose
-        See :func:`knothole.wrap`. With ``tune`` the policy is "lost".
+        See :func:`knothole.wrap`. With ``refit_leaves`` the policy is "lost".
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ SHARED = """Parameters
         The fitted model.
     robust_ : Robust
         What answers, with all that is known of it: ``ensemble_``, ``columns_``,
-        ``nan_policy_``, ``tuning_``, ``conformal_``, ``correction_``. Its methods are here too.
+        ``nan_policy_``, ``refit_``, ``conformal_``, ``correction_``. Its methods are here too.
     density_ : Density
         What missing values are integrated under.
     selection_ : DataFrame or None
@@ -121,7 +121,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         estimator: Any,
         *,
         density: Any = "auto",
-        tune: Any = None,
+        refit_leaves: Any = None,
         learn: Literal["own", "expected", "auto"] = "own",
         draws: int = DRAWS,
         redraw: float | Literal["auto"] = "auto",
@@ -136,7 +136,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         verbose: Verbose = "auto",
     ) -> None:
         self.estimator, self.prefit, self.unseen = estimator, prefit, unseen
-        self.density, self.tune, self.correct = density, tune, correct
+        self.density, self.refit_leaves, self.correct = density, refit_leaves, correct
         self.learn, self.draws, self.redraw, self.memory = learn, draws, redraw, memory
         self.columns, self.blocks, self.nan_policy = columns, blocks, nan_policy
         self.random_state, self.verbose = random_state, verbose
@@ -146,7 +146,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         cls.__doc__ = (cls.__doc__ or "").replace("{shared}", SHARED)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
-        """Fit the model on the table as it is, then the density, then (``tune``) the leaves.
+        """Fit the model on the table as it is, then the density; then refit the leaves, if asked.
 
         Parameters
         ----------
@@ -164,7 +164,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         self._dummies_ = [] if is_composed(self.estimator) else _dummies(table)
         self.trial_ = None
         with cached_densities(self.memory):
-            if self.learn != "own" or self.tune == "auto":
+            if self.learn != "own" or self.refit_leaves == "auto":
                 return self._induced(table, targets, fit_params)
             return self._wrapped(table, targets, fit_params)
 
@@ -256,10 +256,10 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         return found
 
     def _wrapped(self, table: Any, targets: Any, fit_params: dict[str, Any]) -> Self:
-        """Wrap the estimator, trained on the table as it is, and (``tune``) refit its leaves."""
+        """Wrap the estimator, trained on the table as it is, and refit its leaves, if asked."""
         sample_weight = fit_params.get("sample_weight")
         self.estimator_ = self._fitted(table, targets, fit_params)
-        options = self._tuning()
+        options = self._refit_options()
         self.robust_ = wrap(
             _unwrapped(self.estimator_),
             table,
@@ -274,7 +274,9 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
             verbose=self.verbose,
         )
         if options is not None:
-            self.robust_ = self.robust_.tune(table, targets, options, sample_weight=sample_weight)
+            self.robust_ = self.robust_.refit_leaves(
+                table, targets, options, sample_weight=sample_weight
+            )
         return self
 
     def _fitted(self, X: Any, y: Any, fit_params: dict[str, Any]) -> Any:
@@ -296,29 +298,31 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         """Trees that are grown under the expected loss, or the choice of a way to learn."""
         if self.prefit or isinstance(self.estimator, FrozenEstimator):
             raise InvalidInput(
-                f"learn={self.learn!r}, tune={self.tune!r}: they train the estimator, but it is "
-                f"fitted already; pass it unfitted, or use learn='own' without tune='auto'."
+                f"learn={self.learn!r}, refit_leaves={self.refit_leaves!r}: they train the "
+                f"estimator, but it is fitted already; pass it unfitted, or use learn='own' "
+                f"without refit_leaves='auto'."
             )
         ways, params = ways_of(self), self._routed(fit_params)
         weight = params.pop("sample_weight", None)
-        options = TuningOptions(verbose=self.verbose)
-        if self.tune != "auto":
-            options = self._tuning() or options
+        options = RefitOptions(verbose=self.verbose)
+        if self.refit_leaves != "auto":
+            options = self._refit_options() or options
         lesson = Lesson(self, options, X, np.asarray(y), weight, params)
         self.robust_, self.estimator_, self.trial_ = learn(lesson, ways)
         return self
 
-    def _tuning(self) -> TuningOptions | None:
-        """How to tune, None for not at all."""
-        if self.tune is None or self.tune is False:
+    def _refit_options(self) -> RefitOptions | None:
+        """How to refit the leaves, None for not at all."""
+        if self.refit_leaves is None or self.refit_leaves is False:
             return None
-        options = self.tune
+        options = self.refit_leaves
         if options is True or isinstance(options, dict):
-            options = TuningOptions().changed(**({} if options is True else options))
-        if not isinstance(options, TuningOptions):
+            options = RefitOptions().changed(**({} if options is True else options))
+        if not isinstance(options, RefitOptions):
             raise InvalidInput(
-                f"tune must be None, True, or a dictionary of arguments of Robust.tune such as "
-                f"{{'ridge': 1.0}}, or TuningOptions; got {self.tune!r}."
+                f"refit_leaves must be None, True, or a dictionary of arguments of "
+                f"Robust.refit_leaves such as {{'ridge': 1.0}}, or RefitOptions; got "
+                f"{self.refit_leaves!r}."
             )
         return options.changed(verbose=self.verbose) if options.verbose == "auto" else options
 

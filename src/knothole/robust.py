@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from knothole.inspection.conformal import Conformal
     from knothole.inspection.correction import Correction
     from knothole.inspection.shapley import Explanation, Groups
-    from knothole.leaves.options import TuningOptions, TuningSummary
+    from knothole.leaves.options import RefitOptions, RefitSummary
     from knothole.serve import Serving
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -178,8 +178,8 @@ class Robust:
         loss rates were learned (:meth:`adapt`).
     prior_selection_ : pandas.DataFrame or None
         How such priors did on held-out rows, where one was chosen by y.
-    tuning_ : TuningSummary or None
-        What :meth:`tune` did.
+    refit_ : RefitSummary or None
+        What :meth:`refit_leaves` did.
     conformal_ : Conformal or None
         What :meth:`conformalize` learned.
     correction_ : pandas.DataFrame or None
@@ -202,7 +202,7 @@ class Robust:
         name: str | None = None,
         selection: Table = None,
         prior_selection: Table = None,
-        tuning: TuningSummary | None = None,
+        refit: RefitSummary | None = None,
         conformal: Conformal | None = None,
         correction: Correction | None = None,
         correction_table: Table = None,
@@ -210,7 +210,7 @@ class Robust:
         self.expectation_ = expectation
         self.selection_ = selection
         self.prior_selection_ = prior_selection
-        self.tuning_ = tuning
+        self.refit_ = refit
         self.conformal_ = conformal
         self.correction_ = correction_table
         self.learned_correction = correction
@@ -1190,16 +1190,16 @@ class Robust:
             name=self.model_name_,
             selection=self.selection_,
             prior_selection=self.prior_selection_,
-            tuning=self.tuning_,
+            refit=self.refit_,
         )
 
     # ---- new leaves --------------------------------------------------------------------------
 
-    def tune(
+    def refit_leaves(
         self,
         X: Any,
         y: Any,
-        options: TuningOptions | None = None,
+        options: RefitOptions | None = None,
         *,
         sample_weight: Any = None,
         **changes: Any,
@@ -1219,17 +1219,17 @@ class Robust:
         y : array (rows,)
             Their targets or labels; a Dask Series or Array, where ``X`` is one of Dask, and the
             name of a column where it is a path. So it is with ``sample_weight``.
-        options : TuningOptions, optional
+        options : RefitOptions, optional
         sample_weight : array (rows,), optional
         **changes
             Options by name, instead of those in ``options``: ``ridge``, ``method``,
             ``objective``, ``learning_rate``, ``condition_on_target``, ``nan_policy``,
-            ``verbose`` and ``n_jobs``; see :class:`knothole.TuningOptions`.
+            ``verbose`` and ``n_jobs``; see :class:`knothole.RefitOptions`.
 
         Returns
         -------
         Robust
-            With new leaves and :attr:`tuning_`. What :meth:`conformalize` and corrections
+            With new leaves and :attr:`refit_`. What :meth:`conformalize` and corrections
             learned belongs to the old leaves and is left behind: conformalize what is returned.
 
         Examples
@@ -1242,26 +1242,26 @@ class Robust:
         >>> X[rng.random(X.shape) < 0.3] = np.nan
         >>> model = DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, y)
         >>> robust = kh.wrap(model, X, density=kh.Mixture(4, random_state=0), nan_policy="lost")
-        >>> tuned = robust.tune(X, y)
-        >>> tuned.tuning_.after < tuned.tuning_.before
+        >>> refitted = robust.refit_leaves(X, y)
+        >>> refitted.refit_.after < refitted.refit_.before
         True
         """
-        from knothole.leaves.options import TuningOptions
-        from knothole.leaves.tune import tune
+        from knothole.leaves.options import RefitOptions
+        from knothole.leaves.refit import refit
         from knothole.out_of_core.partitions import partitions_of, sample
 
         if not isinstance(self.density_, Density):
             raise InvalidInput(
-                "tune: a density of your own cannot be asked for what tuning needs; wrap the model "
-                "with one of knothole's, such as density='auto'."
+                "refit_leaves: a density of your own cannot be asked for what refitting needs; "
+                "wrap the model with one of knothole's, such as density='auto'."
             )
-        require_target(self.ensemble_, "tune")
+        require_target(self.ensemble_, "refit_leaves")
         if self.ensemble_.curves:
             raise InvalidInput(
-                f"tune: the leaves of a {self.model_name_} are samples of y, not numbers to be "
-                f"found anew. Train it on weighted completions instead: knothole.expand."
+                f"refit_leaves: the leaves of a {self.model_name_} are samples of y, not numbers "
+                f"to be found anew. Train it on weighted completions instead: knothole.expand."
             )
-        expectation, options = self.expectation_, (options or TuningOptions()).changed(**changes)
+        expectation, options = self.expectation_, (options or RefitOptions()).changed(**changes)
         parts, drawn = partitions_of(X, y, sample_weight, self.columns_), None
         if parts is not None:
             drawn = sample(parts, seed=0)
@@ -1270,25 +1270,25 @@ class Robust:
         lacking = [self.columns_.names[i] for i in self._absent(X, "error")]
         if lacking:
             raise ColumnMismatch(
-                f"tune: X lacks the auxiliary columns {listed(lacking)}. Leaves are learned for "
-                f"what rows tell, those included: pass a table that has them, or wrap the model "
-                f"without auxiliary."
+                f"refit_leaves: X lacks the auxiliary columns {listed(lacking)}. Leaves are "
+                f"learned for what rows tell, those included: pass a table that has them, or wrap "
+                f"the model without auxiliary."
             )
-        tuned = tune(
+        refitted = refit(
             self.ensemble_, self.density_, self.columns_.matrix(X), y, options,
             sample_weight=sample_weight, drawn=drawn,
         )  # fmt: skip
-        if tuned.density is not self.density_:
-            expectation = expectation.under(tuned.density)
+        if refitted.density is not self.density_:
+            expectation = expectation.under(refitted.density)
         if options.nan_policy != expectation.reading.policy:
             reading = Reading(options.nan_policy)
             expectation = replace(expectation, reading=reading)
         return Robust(
-            expectation.with_values(tuned.ensemble.value),
+            expectation.with_values(refitted.ensemble.value),
             self._model,
             name=self.model_name_,
             selection=self.selection_,
-            tuning=tuned.summary,
+            refit=refitted.summary,
         )
 
     # ---- the model's own library, and files -----------------------------------------------------
@@ -1405,7 +1405,7 @@ class Robust:
     def __repr__(self) -> str:
         sentences = [
             _say_model(self), _say_density(self), *_say_choice(self), *_say_prior(self),
-            *_say_tuning(self),
+            *_say_refit(self),
         ]  # fmt: skip
         return f"Robust({'; '.join(sentences)})"
 
@@ -1417,7 +1417,7 @@ class Robust:
             *(_line("chosen", sentence) for sentence in _say_choice(self)),
             _line("answers", _say_how(self)),
             *(_line("missing values", said) for said in [say_missing(self)] if said),
-            *(_line("leaves", sentence) for sentence in _say_tuning(self)),
+            *(_line("leaves", sentence) for sentence in _say_refit(self)),
         ]
         if self.selection_ is not None:
             parts.append(_folded("candidates", self.selection_))
@@ -1564,12 +1564,12 @@ def _say_prior(robust: Robust) -> list[str]:
     return [f"prior of losses{', chosen on held-out rows' if by_y else ''}: {before}"]
 
 
-def _say_tuning(robust: Robust) -> list[str]:
-    summary = robust.tuning_
+def _say_refit(robust: Robust) -> list[str]:
+    summary = robust.refit_
     if summary is None:
         return []
     return [
-        f"tuned ({summary.method}), {summary.objective} {summary.loss} {summary.before:.4g} -> "
+        f"refitted ({summary.method}), {summary.objective} {summary.loss} {summary.before:.4g} -> "
         f"{summary.after:.4g}"
     ]
 

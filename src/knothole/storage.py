@@ -26,7 +26,7 @@ from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import Spread
 from knothole.files import fitting_together, read_container, write_container
-from knothole.leaves.options import TuningSummary
+from knothole.leaves.options import RefitSummary
 from knothole.missingness.inference import LossPrior, Reading
 from knothole.trees.classes import class_lists, is_classifier
 from knothole.trees.ensemble import Ensemble
@@ -67,7 +67,7 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "draws": {"tol": expectation.tol, "seed": expectation.seed, "spread": spread},
         "selection": _describe_table(robust.selection_),
         "priors": _describe_table(robust.prior_selection_),
-        "tuning": _describe_summary(robust.tuning_),
+        "refit": _describe_summary(robust.refit_),
         "correction": _describe_table(robust.correction_),
         "parts": None,
     }
@@ -119,7 +119,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
             name=header["model"],
             selection=_table_from(header["selection"]),
             prior_selection=_table_from(header["priors"]),
-            tuning=_summary_from(header["tuning"]),
+            refit=_summary_from(header["refit"]),
             conformal=conformal_from(rows, ensemble, n_variables) if rows else None,
             correction=correction_from(header["parts"], arrays, ensemble, density),
             correction_table=_table_from(header["correction"]),
@@ -247,17 +247,17 @@ def correction_from(
     return correction
 
 
-def _describe_summary(summary: TuningSummary | None) -> Any:
+def _describe_summary(summary: RefitSummary | None) -> Any:
     if summary is None:
         return None
     return {**vars(summary), "unreached": summary.unreached.tolist()}
 
 
-def _summary_from(description: Any) -> TuningSummary | None:
+def _summary_from(description: Any) -> RefitSummary | None:
     if description is None:
         return None
     unreached = np.array(description["unreached"], dtype=np.intp)
-    return TuningSummary(**{**description, "unreached": unreached})
+    return RefitSummary(**{**description, "unreached": unreached})
 
 
 def _describe_table(table: pd.DataFrame | None) -> Any:

@@ -113,8 +113,8 @@ def wrap(
         was *not recorded*, as in training, or *lost* on the way; which of the two is inferred from
         the rest of the row, by Bayes' rule (what is taken to be lost beforehand is chosen on
         held-out rows, where ``y_train`` is given). "lost": every missing value is integrated over,
-        those of the training table included; to be followed by :meth:`Robust.tune` where it has
-        some. "native": it was not recorded, and goes where the model itself sends it.
+        those of the training table included; to be followed by :meth:`Robust.refit_leaves` where it
+        has some. "native": it was not recorded, and goes where the model itself sends it.
     auxiliary : sequence of str, optional
         Columns of ``X_train`` that are no features of the model, but tell of them: other sensors,
         an earlier measurement, a postcode. The density is over both, the trees see features only.

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from benchmarks.growing import page, pictures
-from benchmarks.growing.run import GROWN, NATIVE, SHIFTS, TUNED, Job
+from benchmarks.growing.run import GROWN, NATIVE, REFITTED, SHIFTS, Job
 
-OFFSET = {NATIVE: 100.0, TUNED: 0.0, GROWN: -5.0}
+OFFSET = {NATIVE: 100.0, REFITTED: 0.0, GROWN: -5.0}
 
 
 def insurance():
-    """Grown trees are better than tuned leaves, and those better than native."""
+    """Grown trees are better than refitted leaves, and those better than native."""
     rows = [
         {"model": model, "rate": rate, "trial": trial, "method": method,
          "rmse": 1000 * rate + OFFSET[method] + trial * (method == GROWN)}

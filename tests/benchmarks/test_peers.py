@@ -10,7 +10,7 @@ from tests.benchmarks.tables import poke, small_dataset, small_training
 from benchmarks.suite import models
 from benchmarks.suite.peers import imputation
 from benchmarks.suite.peers.base import Native, Peer, Training
-from benchmarks.suite.peers.own import Knothole, KnotholeGrown, KnotholeTuned
+from benchmarks.suite.peers.own import Knothole, KnotholeGrown, KnotholeRefitted
 from benchmarks.suite.peers.roster import all_peers
 from benchmarks.suite.peers.trained import Retrained
 from knothole.densities.mixture.density import Mixture
@@ -20,8 +20,8 @@ QUICK = Mixture(components=3, random_state=0)
 PEERS = dict(all_peers()) | {
     "MICE x20": imputation.mice(draws=3),
     "knothole": Knothole(density=QUICK),
-    "knothole tuned": KnotholeTuned(density=QUICK),
-    "knothole grown": KnotholeGrown(density=QUICK, tune=None),
+    "knothole refitted": KnotholeRefitted(density=QUICK),
+    "knothole grown": KnotholeGrown(density=QUICK, refit_leaves=None),
 }
 
 
@@ -61,7 +61,7 @@ def test_every_peer_answers_every_task(name, task):
 
 @pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if not peer.informed])
 def test_rows_without_holes_are_the_models_own(name):
-    if name in ("ydf", "knothole tuned", "knothole grown"):
+    if name in ("ydf", "knothole refitted", "knothole grown"):
         pytest.skip("it has a model of its own, or leaves")
     training = small_training(Task.REGRESSION)
     table = small_dataset(Task.REGRESSION, rows=50, seed=1).table
@@ -130,16 +130,16 @@ def test_stacked_fillings_weigh_as_much_as_their_rows():
 
 
 @pytest.mark.parametrize("task", Task)
-def test_leaves_are_tuned_on_training_holes_given_the_target(task):
+def test_leaves_are_refitted_on_training_holes_given_the_target(task):
     training = small_training(task, poke=None)
     object.__setattr__(training, "table", poke(training.table, 3))
-    peer = PEERS["knothole tuned"].fit(training)
+    peer = PEERS["knothole refitted"].fit(training)
     assert peer.needs_training_holes
     assert peer.robust_.nan_policy_ == "lost"
-    assert peer.robust_.tuning_.conditioned in ("values", "scores", "labels")
-    untuned = PEERS["knothole"].fit(training).robust_
-    np.testing.assert_array_equal(peer.robust_.ensemble_.cut, untuned.ensemble_.cut)
-    assert (peer.robust_.ensemble_.value != untuned.ensemble_.value).mean() > 0.5
+    assert peer.robust_.refit_.conditioned in ("values", "scores", "labels")
+    original = PEERS["knothole"].fit(training).robust_
+    np.testing.assert_array_equal(peer.robust_.ensemble_.cut, original.ensemble_.cut)
+    assert (peer.robust_.ensemble_.value != original.ensemble_.value).mean() > 0.5
     dataset = small_dataset(task, rows=500, seed=1)
     found = peer.predict(poke(dataset.table, 7))
     loss = row_losses(task, dataset.target, found).mean()

@@ -11,7 +11,7 @@ from tests.benchmarks.tables import small_dataset, use_small_datasets
 
 from benchmarks.suite import cells, datasets, models, runner, scenarios
 from benchmarks.suite.peers.base import Native
-from benchmarks.suite.peers.own import KnotholeTuned
+from benchmarks.suite.peers.own import KnotholeRefitted
 from benchmarks.suite.peers.trained import Retrained
 from benchmarks.suite.scenarios import Mechanism, Scenario
 from knothole.errors import DamagedFile, InvalidInput
@@ -190,8 +190,10 @@ def test_reasons_to_skip_are_kept_until_a_peer_is_there(tmp_path):
 
 
 def test_a_peer_for_training_holes_is_refused_where_there_are_none():
-    peer = KnotholeTuned()
-    with pytest.raises(InvalidInput, match="'knothole tuned', which learns from holes in training"):
+    peer = KnotholeRefitted()
+    with pytest.raises(
+        InvalidInput, match="'knothole refitted', which learns from holes in training"
+    ):
         plan(peer)
     assert plan(peer, scenarios=SCENARIOS[2:]).peers == (peer,)
 

@@ -82,21 +82,21 @@ def test_a_correction_is_held_against_none_and_takes_no_rank():
 
 @pytest.mark.parametrize(("setting", "goal"), [("same", 80), ("changed", 95)])
 def test_with_holes_in_training_both_of_ours_are_held_against_native(setting, goal):
-    errors = {"knothole": 1.5, "knothole tuned": 1.0, "native": 1.2}
+    errors = {"knothole": 1.5, "knothole refitted": 1.0, "native": 1.2}
     made = made_up(errors, setting)
-    best, _, _, *each, plain, tuned = said(made)
+    best, _, _, *each, plain, refitted = said(made)
     assert all(claim.endswith("**not measured** (no rival but native was run).") for claim in each)
     with_rival = said(made_up(errors | {"median": 1.3}, setting))
     assert [claim.split(" (")[0] for claim in with_rival[3:5]] == [
         f"{name}: a win or tie in at least 95 % of cells against each rival: **{word}**"
-        for name, word in (("knothole", "no"), ("knothole tuned", "yes"))
+        for name, word in (("knothole", "no"), ("knothole refitted", "yes"))
     ]
-    assert "**yes** (knothole tuned 1.00, native 2.00" in best
+    assert "**yes** (knothole refitted 1.00, native 2.00" in best
     claim = f"a win or tie in at least {goal} % of cells against native"
     assert plain == f"knothole: {claim}: **no** (0 %)."
-    assert tuned == f"knothole tuned: {claim}: **yes** (100 %)."
+    assert refitted == f"knothole refitted: {claim}: **yes** (100 %)."
     # Two of three cells are enough for neither goal.
-    lost = said(made_up(errors, setting, titanic={"knothole tuned": 1.3}))
+    lost = said(made_up(errors, setting, titanic={"knothole refitted": 1.3}))
     assert lost[-1].endswith("**no** (66 %).")
 
 
@@ -107,14 +107,14 @@ def test_what_was_not_run_is_not_claimed():
     assert said(made_up({"knothole": 1.0}))[0].endswith(
         "**not measured** (fewer than two cells that all peers ran)."
     )
-    both = said(made_up({"knothole": 1.0, "knothole tuned": 1.0}, "same"))
+    both = said(made_up({"knothole": 1.0, "knothole refitted": 1.0}, "same"))
     assert both == [
         "best mean rank of all methods: **not measured** (it takes knothole and a rival)."
     ]
 
 
 def test_our_own_peers_are_no_rivals_of_each_other():
-    made = made_up({"knothole": 1.5, "knothole tuned": 1.0, "native": 1.2}, "same")
+    made = made_up({"knothole": 1.5, "knothole refitted": 1.0, "native": 1.2}, "same")
     assert all(list(tally.index) == ["native"] for tally in made.tallies.values())
 
 
@@ -122,7 +122,7 @@ def test_our_own_peers_are_no_rivals_of_each_other():
 
 
 def test_a_page_of_several_settings_is_written_from_its_files(tmp_path):
-    changed = made_up({"knothole": 1.5, "knothole tuned": 1.0, "native": 1.2}, "changed")
+    changed = made_up({"knothole": 1.5, "knothole refitted": 1.0, "native": 1.2}, "changed")
     page = written(tmp_path, changed, made_up(WINS))
     files = {file.name for file in (tmp_path / "results").iterdir()}
     for setting in ("deployment", "changed"):

@@ -112,9 +112,9 @@ def test_bars_of_duels_add_up_and_show_the_goal():
 
 
 def test_each_of_ours_has_a_panel():
-    made = made_up({"knothole": 1.5, "knothole tuned": 1.0, "native": 1.2}, "same")
+    made = made_up({"knothole": 1.5, "knothole refitted": 1.0, "native": 1.2}, "same")
     figure = drawing.duels(made.tallies, "Duels")
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["knothole", "knothole tuned"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["knothole", "knothole refitted"]
     assert not any("goal" in text for text in texts(figure))
 
 

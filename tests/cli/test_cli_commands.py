@@ -25,7 +25,7 @@ def save_xgboost(X, y, folder):
     skip_without_levels()
     model = xgboost.XGBRegressor(n_estimators=4, max_depth=3, enable_categorical=True, n_jobs=1)
     model.fit(X, y).save_model(folder / "model.ubj")
-    return "model.ubj", "tuned.json", model.predict
+    return "model.ubj", "refitted.json", model.predict
 
 
 def save_lightgbm(X, y, folder):
@@ -35,7 +35,7 @@ def save_lightgbm(X, y, folder):
         warnings.simplefilter("ignore")  # it warns that a space in a name becomes an underscore
         model.fit(X, y)
     model.booster_.save_model(folder / "model.txt")
-    return "model.txt", "tuned.txt", model.predict
+    return "model.txt", "refitted.txt", model.predict
 
 
 def save_catboost(X, y, folder):
@@ -44,19 +44,19 @@ def save_catboost(X, y, folder):
         iterations=4, depth=3, verbose=0, cat_features=["city"], allow_writing_files=False
     )
     model.fit(X.astype({"city": str}), y).save_model(str(folder / "model.cbm"))
-    return "model.cbm", "tuned.cbm", lambda X: model.predict(X.astype({"city": str}))
+    return "model.cbm", "refitted.cbm", lambda X: model.predict(X.astype({"city": str}))
 
 
 def save_sklearn(X, y, folder):
     model = RandomForestRegressor(3, max_depth=3, random_state=0).fit(X.drop(columns="city"), y)
     joblib.dump(model, folder / "model.joblib")
-    return "model.joblib", "tuned.joblib", lambda X: model.predict(X.drop(columns="city"))
+    return "model.joblib", "refitted.joblib", lambda X: model.predict(X.drop(columns="city"))
 
 
 @pytest.mark.parametrize("save", [save_xgboost, save_lightgbm, save_catboost, save_sklearn])
 def test_wrap_and_predict_in_processes_of_their_own(save, table, folder, tmp_path):
     X, y = table[FEATURES], table["price"]
-    name, tuned, native = save(X[:200], y[:200], tmp_path)
+    name, refitted, native = save(X[:200], y[:200], tmp_path)
     trust = ["--allow-pickle"] if name.endswith(".joblib") else []
     done = in_subprocess(
         "wrap", name, folder / "train.csv", "--density", "factorized", *trust, cwd=tmp_path
@@ -73,12 +73,12 @@ def test_wrap_and_predict_in_processes_of_their_own(save, table, folder, tmp_pat
     assert found["id"].tolist() == table["id"][200:].tolist()
     np.testing.assert_allclose(found["prediction"], native(X[200:]), rtol=1e-5, atol=1e-6)
 
-    new = tmp_path / tuned
-    arguments = ["tune", tmp_path / name, folder / "holes.csv", "--target", "price", *trust]
+    new = tmp_path / refitted
+    arguments = ["refit", tmp_path / name, folder / "holes.csv", "--target", "price", *trust]
     assert call(*arguments, "--density", "factorized", "--native", new) == FINE
-    assert new.exists() and (tmp_path / "model.tuned.knothole").exists()
+    assert new.exists() and (tmp_path / "model.refitted.knothole").exists()
     native_leaves = read(joblib.load(new) if trust else new).value
-    leaves = kh.load(tmp_path / "model.tuned.knothole").ensemble_.value
+    leaves = kh.load(tmp_path / "model.refitted.knothole").ensemble_.value
     np.testing.assert_allclose(native_leaves, leaves, rtol=1e-6, atol=1e-30)
     before = read(joblib.load(tmp_path / name) if trust else tmp_path / name).value
     assert not np.allclose(before, leaves)
@@ -102,12 +102,12 @@ def test_a_pipeline_is_wrapped_whole(table, tmp_path):
     own = model.predict(rows)
     np.testing.assert_allclose(pd.read_csv(out)["prediction"], own, rtol=1e-5)
 
-    new = tmp_path / "tuned.joblib"
+    new = tmp_path / "refitted.joblib"
     kh.missingness.mcar(table[FEATURES][:200], 0.3, 1).assign(price=y).to_csv(train, index=False)
-    assert call("tune", *given, "--target", "price", "--native", new) == FINE
-    tuned = kh.load(tmp_path / "model.tuned.knothole")
-    np.testing.assert_allclose(joblib.load(new).predict(rows), tuned.predict(rows), rtol=1e-5)
-    assert not np.allclose(tuned.predict(rows), own)
+    assert call("refit", *given, "--target", "price", "--native", new) == FINE
+    refitted = kh.load(tmp_path / "model.refitted.knothole")
+    np.testing.assert_allclose(joblib.load(new).predict(rows), refitted.predict(rows), rtol=1e-5)
+    assert not np.allclose(refitted.predict(rows), own)
 
 
 def test_predictions_of_rows_with_holes_are_those_of_the_library(wrapped, folder, holes, tmp_path):

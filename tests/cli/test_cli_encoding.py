@@ -50,14 +50,14 @@ def test_wrap(folder, tmp_path, encoded):
     assert sum(encoded) == 200
 
 
-def test_tune(wrapped, folder, tmp_path, encoded):
+def test_refit(wrapped, folder, tmp_path, encoded):
     """However many densities are learned: with y beside X, to compare its forms, and so on."""
-    out = ["-o", tmp_path / "tuned.knothole"]
-    assert call("tune", wrapped, folder / "holes.csv", "--target", "price", *out) == FINE
+    out = ["-o", tmp_path / "refitted.knothole"]
+    assert call("refit", wrapped, folder / "holes.csv", "--target", "price", *out) == FINE
     assert sum(encoded) == 100
     # A library's own model is wrapped on the way, by a description that comes from these rows.
     encoded.clear()
-    arguments = ["tune", folder / "model.json", folder / "holes.csv", "--target", "price"]
+    arguments = ["refit", folder / "model.json", folder / "holes.csv", "--target", "price"]
     assert call(*arguments, "--density", "factorized", *out) == FINE
     assert sum(encoded) == 200
 

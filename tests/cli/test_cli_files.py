@@ -133,8 +133,8 @@ def test_a_last_row_may_have_line_breaks_in_quotes_and_inch_marks(tmp_path, rows
 
 
 def test_two_files_do_not_go_to_one_place(folder, tmp_path, capsys):
-    arguments = ["tune", folder / "model.json", folder / "holes.csv", "--target", "price"]
-    place = tmp_path / "tuned.json"
+    arguments = ["refit", folder / "model.json", folder / "holes.csv", "--target", "price"]
+    place = tmp_path / "refitted.json"
     assert "choose another place" in refused(capsys, *arguments, "--native", place, "-o", place)
     assert not place.exists()
 

@@ -30,7 +30,7 @@ def test_help_and_usage(capsys):
     assert kh.__version__ in capsys.readouterr().out
     assert call("nonsense") == WRONG_USAGE
     assert "No such command 'nonsense'" in capsys.readouterr().err
-    assert call("tune", "a", "b") == WRONG_USAGE
+    assert call("refit", "a", "b") == WRONG_USAGE
     assert "--target" in capsys.readouterr().err
 
 
@@ -159,5 +159,5 @@ def test_targets_that_do_not_fit(folder, wrapped, table, tmp_path, capsys):
     empty = tmp_path / "empty.csv"
     table[:5].assign(price=np.nan).to_csv(empty, index=False)
     assert "is empty in every row" in refused(
-        capsys, "tune", wrapped, empty, "--target", "price", "-o", tmp_path / "t.knothole"
+        capsys, "refit", wrapped, empty, "--target", "price", "-o", tmp_path / "t.knothole"
     )

@@ -105,11 +105,11 @@ def use_everything() -> None:
         _ask(of_numbers, asked[list("abc")].to_numpy())
         of_numbers.margin(np.where(np.eye(3, dtype=bool), np.nan, 0.1))
         holes = np.where(rng.random(numbers.shape) < 0.2, np.nan, numbers)
-        of_numbers.tune(holes, y).predict(holes[:5])
+        of_numbers.refit_leaves(holes, y).predict(holes[:5])
         _large_trees_and_groups(density, numbers, y)
     # Draws of completions, by trees in turn and by all trees at once.
     for method in ("boosting", "forest"):
-        of_numbers.tune(holes, y, method=method)
+        of_numbers.refit_leaves(holes, y, method=method)
     circuit = kh.Mixture(2, random_state=0).fit(numbers).to_circuit()
     kh.wrap(forest, numbers, density=circuit, random_state=0).predict(holes[:5])
     columns = Columns(tuple(map(Column, "rgb"))).describe(np.eye(3), blocks={"hue": [0, 1, 2]})

@@ -90,7 +90,7 @@ def changed_parts(data, other):
         found.append(entries | {("array", name): value for name, value in members.items()})
     first, second = found
     names = {"parts": "correction", "correction": "tables", "selection": "tables"}
-    names |= {"priors": "tables", "tuning": "tables", "model": "tables"}
+    names |= {"priors": "tables", "refit": "tables", "model": "tables"}
     names |= {"format": "header", "version": "header"}
 
     def part(key):

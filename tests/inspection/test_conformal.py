@@ -432,8 +432,8 @@ def test_calibrating_leaves_the_original_alone(robust, calibrated):
     X, y = _calibration_rows()
     model = RandomForestRegressor(2, max_depth=2, random_state=0).fit(X, y)
     robust = kh.wrap(model, X, density=kh.Factorized(), nan_policy="lost")
-    tuned = robust.conformalize(X, y).tune(X, y)
-    assert tuned.conformal_ is None  # its leaves are new
+    refitted = robust.conformalize(X, y).refit_leaves(X, y)
+    assert refitted.conformal_ is None  # its leaves are new
 
 
 # ---- what cannot be promised ---------------------------------------------------------------------
@@ -614,7 +614,7 @@ def test_command_line(files, capsys):
     plain, asking = files / "model.knothole", files / "ask.csv"
     assert "--conformalize" in refused_after(capsys, "predict", plain, asking, "--interval", 0.9)
     held_out = ["--conformalize", files / "held_out.csv"]
-    for command in ("wrap", "tune"):
+    for command in ("wrap", "refit"):
         place = files / f"{command}.knothole"
         assert call(command, files / "model.json", *common, *held_out, "-o", place) == 0
         out = files / f"{command}.csv"

@@ -531,6 +531,6 @@ def test_strange_requests_are_refused():
 def test_new_leaves_leave_the_correction_behind(wrapped):
     robust, _ = wrapped
     X, y = copied(300)
-    tuned = robust.tune(X, y)
-    assert tuned.correction_ is None
-    assert_array_equal(tuned.predict(holed()), tuned.predict(holed(), corrected=False))
+    refitted = robust.refit_leaves(X, y)
+    assert refitted.correction_ is None
+    assert_array_equal(refitted.predict(holed()), refitted.predict(holed(), corrected=False))

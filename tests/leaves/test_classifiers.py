@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xgboost
 from scipy.optimize import minimize
-from tests.leaves.worlds import problem_of, random_world, tune
+from tests.leaves.worlds import problem_of, random_world, refit
 
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import UnsupportedModel
@@ -125,21 +125,23 @@ def table_with_holes(n=400):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_xgboost_classifier_through_tune_and_back(classes):
+def test_xgboost_classifier_through_refit_and_back(classes):
     X, score = table_with_holes()
     y = np.digitize(score, [0.0] if classes == 2 else [-0.7, 0.7])
     model = xgboost.XGBClassifier(n_estimators=5, max_depth=3).fit(X, y)
     ensemble = read(model)
     density = Mixture(4, random_state=0).fit(X)
-    tuned = tune(ensemble, density, X, y)
-    assert tuned.summary.method == "boosting"
-    assert tuned.summary.loss == "log loss"
-    assert tuned.summary.conditioned == "labels"
-    assert tuned.summary.after < tuned.summary.before
-    written = write(model, tuned.ensemble)
+    refitted = refit(ensemble, density, X, y)
+    assert refitted.summary.method == "boosting"
+    assert refitted.summary.loss == "log loss"
+    assert refitted.summary.conditioned == "labels"
+    assert refitted.summary.after < refitted.summary.before
+    written = write(model, refitted.ensemble)
     complete = np.nan_to_num(X)
     np.testing.assert_allclose(
-        written.predict_proba(complete)[:, -1], tuned.ensemble.predict(complete)[:, -1], atol=1e-5
+        written.predict_proba(complete)[:, -1],
+        refitted.ensemble.predict(complete)[:, -1],
+        atol=1e-5,
     )
 
 
@@ -147,4 +149,4 @@ def test_log_links_are_refused():
     X, score = table_with_holes(100)
     model = xgboost.XGBRegressor(n_estimators=2, objective="count:poisson").fit(X, np.exp(score))
     with pytest.raises(UnsupportedModel, match="expand"):
-        tune(read(model), Mixture(2, random_state=0).fit(X), X, np.exp(score))
+        refit(read(model), Mixture(2, random_state=0).fit(X), X, np.exp(score))

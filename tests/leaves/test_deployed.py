@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.tree import DecisionTreeRegressor
 from tests.expectation.cases import EXACT, asked
-from tests.leaves.worlds import problem_of, random_world, tune
+from tests.leaves.worlds import problem_of, random_world, refit
 
 from knothole.arrays import joined
 from knothole.densities.gaussian.density import GaussianMixture
@@ -104,8 +104,8 @@ def test_moves_agree_with_enumeration(density, seed, ridge, averaged):
     n_trees = 3 if averaged else 1
     world = random_world(seed, density, n_rows=12, averaged=averaged, n_trees=n_trees, n_outputs=1)
     options = world.options | {"ridge": ridge, "method": "tree"}
-    first = tune(*world.arguments, **options, objective="expected")
-    found = tune(*world.arguments, **options, objective="deployed")
+    first = refit(*world.arguments, **options, objective="expected")
+    found = refit(*world.arguments, **options, objective="deployed")
     problem, ensemble = problem_of(world), world.case.ensemble
     reach = np.zeros((12, ensemble.n_leaves))
     for row, answer in enumerate(world.answers):
@@ -131,8 +131,8 @@ def test_moves_of_many_trees_agree_with_their_slow_twin(model):
     density = Factorized().fit(HOLES)  # under which there is something to gain
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
     options = {"sample_weight": weight, "ridge": 0.7}
-    first = tune(ensemble, density, HOLES, y, **options, objective="expected")
-    found = tune(ensemble, density, HOLES, y, **options)
+    first = refit(ensemble, density, HOLES, y, **options, objective="expected")
+    found = refit(ensemble, density, HOLES, y, **options)
     reach = asked(Expectation.of(ensemble, density), "leaf_probabilities", HOLES).toarray()
     in_turn = model == "boosted"
     mean = np.average(y, weights=weight)
@@ -149,7 +149,7 @@ def test_moves_of_many_trees_agree_with_their_slow_twin(model):
 
 @pytest.mark.parametrize("trained", [BOOSTED, FOREST], ids=["boosted", "forest"])
 def test_the_summary_has_the_errors_of_predictions(trained):
-    found = tune(read(trained), DENSITY, HOLES, y)
+    found = refit(read(trained), DENSITY, HOLES, y)
     old, new = (
         np.mean((asked(Expectation.of(e, DENSITY), "margin", HOLES)[0][:, 0] - y) ** 2)
         for e in (read(trained), found.ensemble)
@@ -162,7 +162,7 @@ def test_the_summary_has_the_errors_of_predictions(trained):
 
 def test_draws_tell_their_standard_error():
     density = GaussianMixture(2, random_state=0).fit(HOLES)
-    summary = tune(read(BOOSTED), density, HOLES, y).summary
+    summary = refit(read(BOOSTED), density, HOLES, y).summary
     assert not summary.exact
     assert 0 < summary.error < 0.02 * summary.after
 
@@ -177,8 +177,8 @@ def test_nothing_moves_on_complete_rows(kind, ridge):
         model = DecisionTreeRegressor(max_depth=4, random_state=0).fit(X, y)
     ensemble, density = read(model), Factorized().fit(X)
     options = {"ridge": ridge, "condition_on_target": False}
-    expected = tune(ensemble, density, X, y, **options, objective="expected").ensemble
-    moved = tune(ensemble, density, X, y, **options, objective="deployed").ensemble
+    expected = refit(ensemble, density, X, y, **options, objective="expected").ensemble
+    moved = refit(ensemble, density, X, y, **options, objective="deployed").ensemble
     np.testing.assert_allclose(moved.value, expected.value, atol=1e-9)
 
 
@@ -193,8 +193,8 @@ def test_outputs_have_learning_rates_of_their_own():
     model = xgboost.XGBRegressor(n_estimators=4, max_depth=3, learning_rate=0.3)
     ensemble, density = read(model.fit(holes, both)), Factorized().fit(holes)
     options = {"condition_on_target": False}
-    expected = tune(ensemble, density, holes, both, **options, objective="expected")
-    moved = tune(ensemble, density, holes, both, **options, objective="deployed")
+    expected = refit(ensemble, density, holes, both, **options, objective="expected")
+    moved = refit(ensemble, density, holes, both, **options, objective="deployed")
     assert expected.summary.learning_rate > 0.35
     change = np.abs(moved.ensemble.value - expected.ensemble.value)[:, 0]
     second = ensemble.tree_output[ensemble.leaf_tree] == 1
@@ -207,8 +207,8 @@ def test_large_trees_stay_behind(monkeypatch):
     forest, density = read(model), Factorized().fit(HOLES)
     sizes = np.diff(forest.leaf_start)
     monkeypatch.setattr(deployed, "MOST_LEAVES", int(sizes.min()))
-    expected = tune(forest, density, HOLES, y, objective="expected")
-    found = tune(forest, density, HOLES, y)
+    expected = refit(forest, density, HOLES, y, objective="expected")
+    found = refit(forest, density, HOLES, y)
     assert 0 < found.summary.moved == np.count_nonzero(sizes == sizes.min()) < len(sizes)
     moved = np.abs(found.ensemble.value - expected.ensemble.value)[:, 0] > 1e-3
     assert set(found.ensemble.leaf_tree[moved]) == set(np.flatnonzero(sizes == sizes.min()))
@@ -217,7 +217,7 @@ def test_large_trees_stay_behind(monkeypatch):
 def test_the_summary_is_of_the_model_that_is_returned():
     """Also where draws have missed leaves that rows reach under p(X)."""
     tree = read(DecisionTreeRegressor(random_state=0).fit(HOLES, y))
-    found = tune(tree, DENSITY, HOLES, y, reach="completions")
+    found = refit(tree, DENSITY, HOLES, y, reach="completions")
     assert len(found.summary.unreached)
     expectation = Expectation.of(tree, DENSITY, "completions").with_values(found.ensemble.value)
     margin = expectation.margin(expectation.evidence(HOLES))[0][:, 0]
@@ -235,9 +235,9 @@ def test_predictions_for_other_rows_are_better():
     density = Factorized().fit(rows)
 
     def error(objective):
-        tuned = tune(tree, density, rows, known, objective=objective)
+        refitted = refit(tree, density, rows, known, objective=objective)
         return np.mean(
-            (asked(Expectation.of(tuned.ensemble, density), "margin", others)[0][:, 0] - unknown)
+            (asked(Expectation.of(refitted.ensemble, density), "margin", others)[0][:, 0] - unknown)
             ** 2
         )
 
@@ -248,20 +248,20 @@ def test_forests_of_single_rows_keep_them():
     """No ridge by default: a leaf that holds one row is not drawn half way to the mean."""
     forest = RandomForestRegressor(3, max_features=1, bootstrap=False, random_state=0).fit(X, y)
     options = {"objective": "expected"}
-    tuned = tune(read(forest), Factorized().fit(X), X, y, **options)
-    np.testing.assert_allclose(tuned.ensemble.value, read(forest).value, atol=1e-9)
-    drawn = tune(read(forest), Factorized().fit(X), X, y, **options, ridge=1.0)
+    refitted = refit(read(forest), Factorized().fit(X), X, y, **options)
+    np.testing.assert_allclose(refitted.ensemble.value, read(forest).value, atol=1e-9)
+    drawn = refit(read(forest), Factorized().fit(X), X, y, **options, ridge=1.0)
     assert np.abs(drawn.ensemble.value - read(forest).value).max() > 1
 
 
 @pytest.mark.parametrize("density", [DENSITY, LatentTree(2, random_state=0).fit(HOLES)])
 def test_blocks_trees_and_threads_do_not_matter(density, monkeypatch):
-    usual = tune(read(BOOSTED), density, HOLES, y, n_jobs=1).ensemble.value
-    assert np.array_equal(tune(read(BOOSTED), density, HOLES, y, n_jobs=2).ensemble.value, usual)
+    usual = refit(read(BOOSTED), density, HOLES, y, n_jobs=1).ensemble.value
+    assert np.array_equal(refit(read(BOOSTED), density, HOLES, y, n_jobs=2).ensemble.value, usual)
     monkeypatch.setattr(deployed, "BLOCKS", (1, 57))
     monkeypatch.setattr(sums, "SAMPLE", 20)
     monkeypatch.setattr(sums, "ENTRIES", 1)
-    in_parts = tune(read(BOOSTED), density, HOLES, y, n_jobs=2).ensemble.value
+    in_parts = refit(read(BOOSTED), density, HOLES, y, n_jobs=2).ensemble.value
     np.testing.assert_allclose(in_parts, usual, atol=1e-10)
 
 
@@ -298,7 +298,7 @@ def test_no_rows_no_move():
 
 def test_what_auto_stands_for(monkeypatch):
     def objective(model, target=y, **options):
-        return tune(read(model), DENSITY, HOLES, target, **options).summary.objective
+        return refit(read(model), DENSITY, HOLES, target, **options).summary.objective
 
     labels = y > 20
     classifier = RandomForestClassifier(2, max_depth=2, random_state=0).fit(HOLES, labels)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.leaves.worlds import problem_of, random_world, tune
+from tests.leaves.worlds import problem_of, random_world, refit
 
 from knothole.expectation.expectation import Expectation
 from knothole.leaves import draws, solve
@@ -119,8 +119,8 @@ def test_all_leaves_at_once_are_the_solution_of_the_system(world, ridge):
 def test_completions_come_to_the_exact_solution(method):
     world = random_world(6, n_rows=40, n_trees=1 if method == "tree" else 3)
     options = world.options | {"method": method, "learning_rate": 0.7}
-    exact = tune(*world.arguments, **options, reach="exact")
-    drawn = tune(*world.arguments, **options, reach="completions", words=64)
+    exact = refit(*world.arguments, **options, reach="exact")
+    drawn = refit(*world.arguments, **options, reach="completions", words=64)
     assert exact.summary.exact
     assert not drawn.summary.exact
     spread = np.std(exact.ensemble.value)
@@ -149,7 +149,7 @@ def test_boosting_on_draws_is_the_system_solved_in_turn():
 def test_threads_do_not_matter(method):
     world = random_world(3, n_rows=700, n_trees=4)
     one, two = (
-        tune(
+        refit(
             *world.arguments,
             **world.options,
             method=method,
@@ -181,17 +181,17 @@ def losses_by_hand(world, drawn, ensemble):
 def test_losses_are_told_of_draws_that_took_no_part(method):
     """The loss over the draws that leaves were fitted to would tell how well they fit those."""
     world = random_world(6, n_rows=12, rate=0.7, n_trees=3, averaged=method == "tree")
-    tuned = tune(
+    refitted = refit(
         *world.arguments, method=method, reach="completions", ridge=0.0, objective="expected",
         learning_rate=1.0 if method == "boosting" else "auto", **world.options,
     )  # fmt: skip
     used, other = draws_of(world), draws_of(world, first_word=1)
-    old, new = world.case.ensemble, tuned.ensemble
+    old, new = world.case.ensemble, refitted.ensemble
     of = 1 if method == "tree" else 0
-    told = tuned.summary.before, tuned.summary.after
+    told = refitted.summary.before, refitted.summary.after
     by_hand = [losses_by_hand(world, other, each)[of] for each in (old, new)]
     np.testing.assert_allclose(told, by_hand, rtol=1e-9)
-    assert abs(losses_by_hand(world, used, new)[of] - tuned.summary.after) > 1e-4
+    assert abs(losses_by_hand(world, used, new)[of] - refitted.summary.after) > 1e-4
 
 
 def test_the_error_of_a_loss_is_that_of_a_mean():

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.tree import DecisionTreeRegressor
-from tests.leaves.worlds import tune
+from tests.leaves.worlds import refit
 
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
@@ -49,7 +49,7 @@ def test_a_learner_on_completions_finds_the_leaves_of_prop_2():
     holes = X.copy()
     holes[rng.random(X.shape) < 0.4] = np.nan
     joint = Mixture(4, random_state=0).fit(holes, target=y)
-    exact = tune(read(tree), joint, holes, y, ridge=0.0, objective="expected").ensemble
+    exact = refit(read(tree), joint, holes, y, ridge=0.0, objective="expected").ensemble
     full = expand(joint, holes, y, draws=200)
     leaves = exact.leaves(full.X)[:, 0]
     found = [np.average(full.y[leaves == i], weights=full.weight[leaves == i]) for i in range(4)]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from tests.expectation.cases import EXACT, random_case
-from tests.leaves.worlds import problem_of, random_world, tune
+from tests.leaves.worlds import problem_of, random_world, refit
 
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
@@ -20,8 +20,8 @@ ridges = st.sampled_from([0.0, 0.7])
 shapes = st.sampled_from([(1, 1), (1, 2), (2, 2)])
 
 
-def tuned_theta(world, **options):
-    result = tune(*world.arguments, **(world.options | options))
+def refitted_theta(world, **options):
+    result = refit(*world.arguments, **(world.options | options))
     return world.theta(result.ensemble), result
 
 
@@ -50,7 +50,7 @@ def none_better(objective, at, leaves, seed):
 @given(seed=seeds, ridge=ridges, shape=shapes)
 def test_forest_has_no_gradient_and_no_better_leaves(density, seed, ridge, shape):
     world = random_world(seed, density, width=shape[0], n_outputs=shape[1])
-    theta, result = tuned_theta(world, ridge=ridge, method="forest")
+    theta, result = refitted_theta(world, ridge=ridge, method="forest")
     assert result.summary.exact
     start = problem_of(world).leaf_start
     reached = np.setdiff1d(np.arange(len(theta)), result.summary.unreached)
@@ -80,7 +80,7 @@ def test_boosting_leaves_each_tree_without_gradient_when_its_turn_comes(
     density, seed, ridge, shape
 ):
     world = random_world(seed, density, width=shape[0], n_outputs=shape[1])
-    theta, result = tuned_theta(world, ridge=ridge, method="boosting", learning_rate=1.0)
+    theta, result = refitted_theta(world, ridge=ridge, method="boosting", learning_rate=1.0)
     assert result.summary.exact
     ensemble = world.case.ensemble
     start = problem_of(world).leaf_start
@@ -107,7 +107,7 @@ def test_boosting_leaves_each_tree_without_gradient_when_its_turn_comes(
 @given(seed=seeds, ridge=ridges)
 def test_each_tree_of_an_average_is_best_by_itself(density, seed, ridge):
     world = random_world(seed, density, averaged=True, n_outputs=2, width=2)
-    _, result = tuned_theta(world, ridge=ridge)
+    _, result = refitted_theta(world, ridge=ridge)
     assert result.summary.method == "tree"
     ensemble = result.ensemble
     mean = np.average(world.y, weights=world.weight, axis=0)
@@ -133,7 +133,7 @@ def test_each_tree_of_an_average_is_best_by_itself(density, seed, ridge):
 
 def test_prop_2_is_the_formula():
     world = random_world(5, n_trees=1, n_rows=6)
-    theta, result = tuned_theta(world, ridge=0.5)
+    theta, result = refitted_theta(world, ridge=0.5)
     reach = np.array([answer.reach for answer in world.answers])
     rest = (world.y - world.case.ensemble.base)[:, 0] * world.weight
     expected = (rest @ reach) / (0.5 + world.weight @ reach)
@@ -147,7 +147,7 @@ def test_forest_is_at_least_as_good_as_boosting_and_trees(seed, shape):
     """With no ridge, on the same structures, by the enumerated loss."""
     world = random_world(seed, averaged=True, width=shape[1], n_outputs=shape[1], n_trees=4)
     loss = {
-        method: world.loss(tuned_theta(world, ridge=0.0, method=method, learning_rate=1.0)[0])
+        method: world.loss(refitted_theta(world, ridge=0.0, method=method, learning_rate=1.0)[0])
         for method in ("tree", "boosting", "forest")
     }
     assert loss["forest"] <= loss["boosting"] + 1e-9
@@ -159,7 +159,7 @@ def test_forest_is_at_least_as_good_as_boosting_and_trees(seed, shape):
 @given(seed=seeds, shape=shapes)
 def test_the_reported_loss_of_all_leaves_never_rises_without_a_ridge(reach, seed, shape):
     world = random_world(seed, width=shape[0], n_outputs=shape[1], n_trees=4)
-    _, result = tuned_theta(world, ridge=0.0, method="forest", reach=reach)
+    _, result = refitted_theta(world, ridge=0.0, method="forest", reach=reach)
     summary = result.summary
     # Completions are judged by draws that took no part.
     assert summary.after <= summary.before + 1e-9 + 4 * summary.error
@@ -173,7 +173,7 @@ def test_conditioned_on_the_target(density, form, monkeypatch):
     of_form = form, conditioning.with_target(world.case.density)
     monkeypatch.setattr(conditioning, "choose_form", lambda *_: of_form)
     options = world.options | {"condition_on_target": True}
-    result = tune(*world.arguments, **options, ridge=0.3, method="forest")
+    result = refit(*world.arguments, **options, ridge=0.3, method="forest")
     assert result.summary.conditioned == form
     assert result.joint.target_
     target = in_form(world.y[:, 0], form)
@@ -195,7 +195,7 @@ def test_the_choice_of_the_form_goes_by_held_out_rows():
     wild = np.exp(8 * rng.normal(size=(60, 1)) + 10 * np.nan_to_num(group)[:, None])
     world = replace(world, y=wild)
     options = world.options | {"condition_on_target": True, "method": "forest"}
-    assert tune(*world.arguments, **options).summary.conditioned == "scores"
+    assert refit(*world.arguments, **options).summary.conditioned == "scores"
 
 
 def training_of(world):
@@ -267,7 +267,7 @@ def test_densities_of_training_rows_know_which_nan_is_a_hole():
 @pytest.mark.parametrize("method", ["forest", "boosting"])
 def test_outputs_that_no_tree_serves_are_part_of_the_loss(method):
     world = random_world(1, n_rows=6, n_trees=1, n_outputs=2)
-    theta, result = tuned_theta(world, method=method, learning_rate=1.0, ridge=0.0)
+    theta, result = refitted_theta(world, method=method, learning_rate=1.0, ridge=0.0)
     told = [result.summary.before, result.summary.after]
     losses = [world.loss(each) for each in (world.theta(world.case.ensemble), theta)]
     np.testing.assert_allclose(told, np.array(losses) / world.weight.sum(), atol=1e-9)

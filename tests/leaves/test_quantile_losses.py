@@ -1,4 +1,4 @@
-"""Quantile, absolute-error and Huber models are tuned by their own loss, others are refused."""
+"""Quantile, absolute-error and Huber models are refitted by their own loss, others are refused."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -18,7 +18,7 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.tree import DecisionTreeRegressor
-from tests.leaves.worlds import problem_of, random_world, tune
+from tests.leaves.worlds import problem_of, random_world, refit
 
 import knothole as kh
 from knothole.errors import InvalidInput, UnsupportedModel
@@ -70,7 +70,7 @@ def test_no_leaves_of_a_tree_are_better(recipe, seed, ridge, averaged):
     shape = {"n_trees": 3} if averaged else {"n_trees": 1}
     world = random_world(seed, averaged=averaged, width=2, n_outputs=2, **shape)
     world = trained(world, recipe)
-    found = tune(*world.arguments, **world.options, ridge=ridge)
+    found = refit(*world.arguments, **world.options, ridge=ridge)
     summary, ensemble = found.summary, found.ensemble
     assert summary.exact and summary.method == "tree" and summary.objective == "expected"
     start, old = problem_of(world).offset, world.case.ensemble
@@ -120,7 +120,7 @@ def test_boosted_quantiles_are_best_in_their_turn(seed, rate):
     """Against enumeration; many draws stand for all completions."""
     world = trained(random_world(seed, n_trees=3, n_outputs=2), Recipe(LEVELS))
     options = world.options | {"learning_rate": rate, "words": 64, "method": "boosting"}
-    found = tune(*world.arguments, **options)
+    found = refit(*world.arguments, **options)
     theta, start = world.theta(found.ensemble), problem_of(world).leaf_start
     for tree in range(found.ensemble.n_trees):
         later = found.ensemble.leaf_tree > tree
@@ -182,7 +182,7 @@ DENSITY = kh.Factorized().fit(X)
 )
 def test_complete_rows_have_the_medians_of_their_leaves(model):
     ensemble = read(model.fit(X, y))
-    found = tune(ensemble, DENSITY, X, y)
+    found = refit(ensemble, DENSITY, X, y)
     np.testing.assert_allclose(found.ensemble.value, ensemble.value, atol=1e-12)
     assert found.summary.loss == "pinball loss"
 
@@ -197,7 +197,7 @@ def test_complete_rows_have_the_boosted_quantiles_of_libraries(level, tell):
     ensemble = read(model.fit(X, y))
     if not tell:
         ensemble = ensemble.trained_by(replace(ensemble.recipe, learning_rate=None))
-    found = tune(ensemble, DENSITY, X, y)
+    found = refit(ensemble, DENSITY, X, y)
     assert found.summary.learning_rate == pytest.approx(0.3, rel=0.03)
     error = np.abs(found.ensemble.margin(X) - ensemble.margin(X)).mean()
     assert error < 0.1 * y.std()
@@ -220,10 +220,10 @@ def test_huber_losses_are_read_and_lowered(model, recipe):
     assert ensemble.recipe.loss == recipe[0]
     assert ensemble.recipe.delta == pytest.approx(recipe[1] or model._loss.closs.delta)
     options = {"condition_on_target": False, "ridge": 0.0, "method": "forest"}
-    found = tune(ensemble, DENSITY, HOLES, y, **options)
+    found = refit(ensemble, DENSITY, HOLES, y, **options)
     assert found.summary.loss == f"{recipe[0]} loss"
     assert found.summary.after <= found.summary.before + 4 * found.summary.error
-    moved = tune(ensemble, DENSITY, HOLES, y)
+    moved = refit(ensemble, DENSITY, HOLES, y)
     assert (moved.summary.objective, moved.summary.method) == ("deployed", "boosting")
     assert moved.summary.moved > 0
 
@@ -277,7 +277,7 @@ def test_trees_by_completions_are_close_to_exact_ones():
     model = RandomForestRegressor(3, criterion="absolute_error", max_depth=3, random_state=0)
     ensemble, options = read(model.fit(X, y)), {"condition_on_target": False, "words": 16}
     exact, drawn = (
-        tune(ensemble, DENSITY, HOLES, y, reach=reach, **options)
+        refit(ensemble, DENSITY, HOLES, y, reach=reach, **options)
         for reach in ("exact", "completions")
     )
     assert exact.summary.exact and not drawn.summary.exact and drawn.summary.error > 0
@@ -307,22 +307,22 @@ def cat(loss):
 def test_other_losses_are_refused_by_name(model, name):
     ensemble = read(model.fit(X, np.abs(y)))
     with pytest.raises(UnsupportedModel, match=f"{name}.*expand"):
-        tune(ensemble, DENSITY, HOLES, np.abs(y))
+        refit(ensemble, DENSITY, HOLES, np.abs(y))
 
 
 def test_what_a_file_does_not_tell_is_refused():
     ensemble = read(DecisionTreeRegressor(max_depth=2).fit(X, y))
     with pytest.raises(UnsupportedModel, match="becomes linear"):
-        tune(ensemble.trained_by(Recipe(loss="Huber")), DENSITY, HOLES, y)
+        refit(ensemble.trained_by(Recipe(loss="Huber")), DENSITY, HOLES, y)
     with pytest.raises(InvalidInput, match="no closed form"):
-        tune(ensemble.trained_by(Recipe(LEVELS[:1])), DENSITY, HOLES, y, method="forest")
+        refit(ensemble.trained_by(Recipe(LEVELS[:1])), DENSITY, HOLES, y, method="forest")
 
 
 def test_several_quantiles_of_one_target_have_a_level_each():
     model = xgboost.XGBRegressor(
         n_estimators=30, max_depth=2, objective="reg:quantileerror", quantile_alpha=[0.1, 0.9]
     ).fit(HOLES, y)
-    found = tune(read(model), DENSITY, HOLES, y)
+    found = refit(read(model), DENSITY, HOLES, y)
     assert found.summary.loss == "pinball loss"
     covered = (y[:, None] <= found.ensemble.margin(X)).mean(axis=0)
     assert covered[0] < 0.3 and covered[1] > 0.7
@@ -343,9 +343,9 @@ def skewed(n, seed):
 @pytest.mark.parametrize("level", [0.5, 0.9])
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost", "gradient", "hist"])
 def test_deployed_quantiles_do_not_lose(library, level, rate):
-    """Held-out pinball loss, at most a standard error above the untuned; coverage no further off.
+    """Held-out pinball loss, at most a standard error above the original; coverage no further off.
 
-    The standard error is that of the loss of the untuned model.
+    The standard error is that of the loss of the original model.
     """
     model = {
         "lightgbm": lightgbm.LGBMRegressor(
@@ -364,7 +364,7 @@ def test_deployed_quantiles_do_not_lose(library, level, rate):
     )  # fmt: skip
     model.fit(complete if library == "gradient" else train, y)  # which takes no NaN
     robust = kh.wrap(model, train, density=kh.Mixture(12, random_state=0), nan_policy="lost")
-    answers = [each.predict(test) for each in (robust, robust.tune(train, y))]
+    answers = [each.predict(test) for each in (robust, robust.refit_leaves(train, y))]
     loss = [slow_loss(Recipe((level,)), truth - answer) for answer in answers]
     covered = [(truth <= answer).mean() for answer in answers]
     assert loss[1].mean() <= loss[0].mean() + loss[0].std() / np.sqrt(len(truth))

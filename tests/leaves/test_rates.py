@@ -1,4 +1,4 @@
-"""The learning rate of boosted models: told by their leaves, kept while tuning."""
+"""The learning rate of boosted models: told by their leaves, kept while refitting."""
 
 from dataclasses import replace
 
@@ -12,12 +12,12 @@ from sklearn.ensemble import (
     GradientBoostingRegressor,
     HistGradientBoostingRegressor,
 )
-from tests.leaves.worlds import tune
+from tests.leaves.worlds import refit
 
 from knothole.densities.mixture.density import Factorized, Mixture
-from knothole.leaves.options import TuningOptions
+from knothole.leaves.options import RefitOptions
 from knothole.leaves.problem import Problem, rate_of_leaves
-from knothole.leaves.tune import choose_rates
+from knothole.leaves.refit import choose_rates
 from knothole.trees.ensemble import Recipe
 from knothole.trees.read import read
 
@@ -78,9 +78,9 @@ def test_holes_go_where_the_model_sends_them():
 
 def test_complete_rows_leave_a_boosted_model_as_it_is():
     ensemble = boosted(20, 0.1, X)
-    tuned = tune(ensemble, Factorized().fit(X), X, y)
-    assert tuned.summary.method == "boosting"
-    np.testing.assert_allclose(tuned.ensemble.value, ensemble.value, atol=1e-5)
+    refitted = refit(ensemble, Factorized().fit(X), X, y)
+    assert refitted.summary.method == "boosting"
+    np.testing.assert_allclose(refitted.ensemble.value, ensemble.value, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_libraries_tell_the_rate(model):
     ensemble = read(model.fit(X, y))
     assert ensemble.recipe.learning_rate == pytest.approx(0.2, rel=1e-6)
     problem = Problem.of(ensemble, rng.normal(size=200), np.ones(200))  # leaves would not tell
-    rates = choose_rates(TuningOptions(method="boosting", ridge=1.0), problem, X)
+    rates = choose_rates(RefitOptions(method="boosting", ridge=1.0), problem, X)
     assert rates[0] == ensemble.recipe.learning_rate and rates[-1] == 1.0
 
 
@@ -109,10 +109,10 @@ def test_a_rate_that_nothing_tells_is_cross_validated(density):
     ensemble = replace(boosted(5, 0.3), recipe=Recipe())
     problem = Problem.of(ensemble, -y, np.ones(len(y)))
     assert rate_of_leaves(problem, HOLES, ridge=1.0) is None
-    tuned = tune(ensemble, density, HOLES, -y)
-    assert tuned.summary.learning_rate == 1.0
-    assert tuned.summary.after < 0.7 * tuned.summary.before
-    again = tune(ensemble, density, HOLES, -y, condition_on_target=False)
+    refitted = refit(ensemble, density, HOLES, -y)
+    assert refitted.summary.learning_rate == 1.0
+    assert refitted.summary.after < 0.7 * refitted.summary.before
+    again = refit(ensemble, density, HOLES, -y, condition_on_target=False)
     assert again.summary.learning_rate == 1.0
 
 
@@ -120,9 +120,11 @@ def test_a_rate_that_nothing_tells_is_cross_validated(density):
 def test_few_trees_take_larger_steps_until_the_loss_does_not_rise(reach, density):
     options = {"condition_on_target": False, "reach": reach}
     ensemble = boosted(4, 0.1)
-    own = tune(ensemble, density, HOLES, y, method="boosting", learning_rate=0.1, **options).summary
+    own = refit(
+        ensemble, density, HOLES, y, method="boosting", learning_rate=0.1, **options
+    ).summary
     assert own.after > own.before
-    raised = tune(ensemble, density, HOLES, y, **options).summary
+    raised = refit(ensemble, density, HOLES, y, **options).summary
     assert raised.learning_rate > 0.1
     assert raised.after <= raised.before * 1.001 + 3 * raised.error
 
@@ -142,8 +144,8 @@ def test_full_steps_may_raise_the_loss_where_all_leaves_at_once_do_not():
         target,
     )
     options = {"reach": "exact", "condition_on_target": False, "ridge": 0.0}
-    greedy = tune(*arguments, method="boosting", learning_rate=1.0, **options).summary
-    at_once = tune(*arguments, method="forest", **options).summary
-    own = tune(*arguments, **options).summary
+    greedy = refit(*arguments, method="boosting", learning_rate=1.0, **options).summary
+    at_once = refit(*arguments, method="forest", **options).summary
+    own = refit(*arguments, **options).summary
     assert greedy.after > greedy.before
     assert at_once.after < own.after < at_once.before == own.before == greedy.before

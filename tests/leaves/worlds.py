@@ -1,4 +1,4 @@
-"""Small tuning problems, with their expected loss by enumeration of every completion."""
+"""Small refitting problems, with their expected loss by enumeration of every completion."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,9 +11,9 @@ from tests.expectation.naive import enumerate_row
 
 from knothole.columns.evidence import missing_in
 from knothole.leaves import draws, solve
-from knothole.leaves.options import TuningOptions
+from knothole.leaves.options import RefitOptions
 from knothole.leaves.problem import Problem
-from knothole.leaves.tune import tune as tune_matrix
+from knothole.leaves.refit import refit as refit_matrix
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,15 @@ def problem_of(world):
     return Problem.of(world.case.ensemble, world.y, world.weight)
 
 
-def tune(ensemble, density, X, y, *, sample_weight=None, reach="auto", words=1, **options):
-    """Tune on a table, with options by name.
+def refit(ensemble, density, X, y, *, sample_weight=None, reach="auto", words=1, **options):
+    """Refit on a table, with options by name.
 
     Pairs of trees are integrated exactly however many they are if ``reach`` says so; ``words`` of
     64 draws have incomplete rows otherwise.
     """
     work = np.inf if reach == "exact" else solve.EXACT_WORK
     with mock.patch.object(solve, "EXACT_WORK", work), mock.patch.object(draws, "WORDS", words):
-        return tune_matrix(
-            ensemble, density, density.columns_.matrix(X), y, TuningOptions(**options),
+        return refit_matrix(
+            ensemble, density, density.columns_.matrix(X), y, RefitOptions(**options),
             sample_weight=sample_weight, reach=reach,
         )  # fmt: skip

@@ -125,10 +125,12 @@ def test_a_density_is_fitted_to_a_path(place, frame):
     np.testing.assert_allclose(found.weights_, expected.weights_, rtol=1e-8)
 
 
-def test_leaves_are_tuned_on_a_path_as_on_dask(place, frame, robust):
+def test_leaves_are_refitted_on_a_path_as_on_dask(place, frame, robust):
     plain = {"condition_on_target": False, "objective": "expected", "ridge": 0.0}
-    found = robust.tune(place / "parquet", "price", sample_weight="weight", **plain)
-    expected = robust.tune(frame[NAMES], frame["price"], sample_weight=frame["weight"], **plain)
+    found = robust.refit_leaves(place / "parquet", "price", sample_weight="weight", **plain)
+    expected = robust.refit_leaves(
+        frame[NAMES], frame["price"], sample_weight=frame["weight"], **plain
+    )
     np.testing.assert_allclose(found.ensemble_.value, expected.ensemble_.value, rtol=1e-8)
     assert not np.allclose(found.ensemble_.value, robust.ensemble_.value)
 
@@ -151,9 +153,9 @@ def test_mistakes_in_paths_are_told(place, robust, tmp_path, frame):
     with pytest.raises(InvalidInput, match=r"no tables are there"):
         robust.predict(str(tmp_path / "*.csv"))
     with pytest.raises(ColumnMismatch, match=r"has no column 'prise' \(y\); it has 'id'"):
-        robust.tune(place / "rows.csv", "prise")
+        robust.refit_leaves(place / "rows.csv", "prise")
     with pytest.raises(InvalidInput, match=r"y must be the name of a column, as X is a path"):
-        robust.tune(place / "rows.csv", frame["price"])
+        robust.refit_leaves(place / "rows.csv", frame["price"])
     with pytest.raises(InvalidInput, match=r"lost must be a Dask collection"):
         robust.predict(place / "rows.csv", frame[NAMES].isna())
     frame.drop(columns="city").to_csv(tmp_path / "less.csv", index=False)
@@ -193,7 +195,7 @@ def test_a_bad_value_names_the_part_and_the_column(tmp_path, frame, robust):
     with pytest.raises(InvalidInput, match=told):
         robust.predict(tmp_path / "bad.parquet")
     with pytest.raises(InvalidInput, match=told):
-        robust.tune(tmp_path / "bad.parquet", "price")
+        robust.refit_leaves(tmp_path / "bad.parquet", "price")
     model = DecisionTreeRegressor(max_depth=2).fit(frame[NAMES], frame["price"])
     with pytest.raises(InvalidInput, match=told):
         kh.wrap(model, tmp_path / "bad.parquet", "price", kh.Mixture(2))
@@ -206,13 +208,13 @@ def test_a_bad_value_names_the_part_and_the_column(tmp_path, frame, robust):
         kh.Mixture(2).fit(tmp_path / "bad.parquet", sample_weight="weight")
 
 
-def test_the_command_line_tunes_on_all_rows(place, frame, robust, tmp_path, monkeypatch):
+def test_the_command_line_refits_on_all_rows(place, frame, robust, tmp_path, monkeypatch):
     monkeypatch.setattr("knothole.cli.options.CHUNK", 100)
     robust.save(tmp_path / "model.knothole")
-    given = ["tune", tmp_path / "model.knothole", place / "parquet", "--target", "price"]
+    given = ["refit", tmp_path / "model.knothole", place / "parquet", "--target", "price"]
     given += ["--ignore-target", "--objective", "expected", "--ridge", 0]
-    assert call(*given, "--all", "-o", tmp_path / "tuned.knothole") == FINE
-    found = kh.load(tmp_path / "tuned.knothole")
+    assert call(*given, "--all", "-o", tmp_path / "refitted.knothole") == FINE
+    found = kh.load(tmp_path / "refitted.knothole")
     plain = {"condition_on_target": False, "objective": "expected", "ridge": 0.0}
-    expected = robust.tune(frame[NAMES], frame["price"], **plain)
+    expected = robust.refit_leaves(frame[NAMES], frame["price"], **plain)
     np.testing.assert_allclose(found.ensemble_.value, expected.ensemble_.value, rtol=1e-8)

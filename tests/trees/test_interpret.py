@@ -125,8 +125,8 @@ def test_new_scores_are_written_into_a_copy():
     )
     robust = kh.wrap(model, X, density=kh.Factorized(), nan_policy="lost")
     holes = X.mask(np.random.default_rng(1).random(X.shape) < 0.2)
-    tuned = robust.tune(holes, y)
-    np.testing.assert_allclose(tuned.to_native().predict(X), tuned.predict(X), atol=1e-9)
+    refitted = robust.refit_leaves(holes, y)
+    np.testing.assert_allclose(refitted.to_native().predict(X), refitted.predict(X), atol=1e-9)
 
 
 def test_a_wrong_reading_is_refused(monkeypatch):

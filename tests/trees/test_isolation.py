@@ -84,7 +84,7 @@ def test_what_it_has_no_answer_to_says_so():
     with pytest.raises(InvalidInput, match="y_train: an isolation forest has no target"):
         kh.wrap(model, X, X[:, 0], density=kh.Factorized())
     robust = kh.wrap(model, X, density=kh.Factorized())
-    for name in ("tune", "conformalize", "score"):
+    for name in ("refit_leaves", "conformalize", "score"):
         with pytest.raises(InvalidInput, match=f"{name}: an isolation forest has no target"):
             getattr(robust, name)(X, X[:, 0])
     with pytest.raises(InvalidInput, match="score_samples"):

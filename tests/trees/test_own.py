@@ -1,4 +1,4 @@
-"""Trees of one's own: the paper's definitions to the letter, read, checked and tuned."""
+"""Trees of one's own: the paper's definitions to the letter, read, checked and refitted."""
 
 import copy
 import itertools
@@ -197,19 +197,19 @@ def test_trees_that_serve_one_output_each():
     assert read(document).predict(np.zeros((1, 1))).tolist() == [[4.0, 12.0]]
 
 
-def test_they_are_tuned_and_written_back():
+def test_they_are_refitted_and_written_back():
     rng = np.random.default_rng(1)
     rows = table()
     y = np.array([equation_2(hand_made(), row) for _, row in rows.iterrows()]) + 3.0
     holes = rows.astype({"rooms": float}).mask(rng.random(rows.shape) < 0.2)
     document = hand_made()
     robust = kh.wrap(document, rows, density=kh.Mixture(3, random_state=0), nan_policy="lost")
-    tuned = robust.tune(holes, y)
-    assert tuned.tuning_.after < tuned.tuning_.before
-    written = tuned.to_native()
+    refitted = robust.refit_leaves(holes, y)
+    assert refitted.refit_.after < refitted.refit_.before
+    written = refitted.to_native()
     assert document == hand_made()
     found = [equation_2(written, row) for _, row in rows.iterrows()]
-    np.testing.assert_allclose(tuned.predict(rows), found, rtol=1e-9)
+    np.testing.assert_allclose(refitted.predict(rows), found, rtol=1e-9)
 
 
 def test_files(tmp_path):

@@ -538,7 +538,7 @@ def test_an_inverse_of_ones_own_cannot_be_saved_and_numpys_can(tmp_path):
     with pytest.raises(InvalidInput, match="cannot be saved; use one of numpy's"):
         robust.save(tmp_path / "own.knothole")
     with pytest.raises(UnsupportedModel, match="models inside it one by one"):
-        robust.tune(DISCRETE, POSITIVE)
+        robust.refit_leaves(DISCRETE, POSITIVE)
     named = TransformedTargetRegressor(forest(), func=np.log, inverse_func=np.exp)
     robust = kh.wrap(named.fit(DISCRETE, POSITIVE), DISCRETE, density=kh.Factorized())
     robust.save(tmp_path / "named.knothole")
@@ -547,7 +547,8 @@ def test_an_inverse_of_ones_own_cannot_be_saved_and_numpys_can(tmp_path):
     np.testing.assert_array_equal(again.predict(nothing), robust.predict(nothing))
 
 
-# ---- files, tuning, the meta-estimators --------------------------------------------------------
+# ---- files, refitting, the meta-estimators
+# --------------------------------------------------------
 
 
 def test_a_saved_pipeline_takes_raw_rows(tmp_path):
@@ -560,7 +561,7 @@ def test_a_saved_pipeline_takes_raw_rows(tmp_path):
     assert again.model_name_ == "Pipeline of RandomForestRegressor"
 
 
-def test_tuned_leaves_go_back_into_the_pipeline():
+def test_refitted_leaves_go_back_into_the_pipeline():
     rng = np.random.default_rng(7)
     table = with_holes(TABLE, rng.random(TABLE.shape) < 0.2)
     parts = [
@@ -569,12 +570,12 @@ def test_tuned_leaves_go_back_into_the_pipeline():
     ]
     pipeline = make_pipeline(ColumnTransformer(parts), forest()).fit(table, Y)
     robust = kh.wrap(pipeline, table, density=kh.Mixture(3, random_state=0), nan_policy="lost")
-    tuned = robust.tune(table, Y)
-    native = tuned.to_native()
+    refitted = robust.refit_leaves(table, Y)
+    native = refitted.to_native()
     assert isinstance(native, Pipeline)
-    np.testing.assert_allclose(native.predict(ROWS), tuned.predict(ROWS), rtol=1e-9)
+    np.testing.assert_allclose(native.predict(ROWS), refitted.predict(ROWS), rtol=1e-9)
     assert np.abs(native.predict(ROWS) - pipeline.predict(ROWS)).max() > 1e-3
-    assert tuned.tuning_.after < tuned.tuning_.before
+    assert refitted.refit_.after < refitted.refit_.before
 
 
 def test_a_meta_estimator_around_a_pipeline():

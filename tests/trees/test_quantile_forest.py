@@ -154,8 +154,8 @@ def test_what_is_refused_says_why():
             robust.predict(X, quantiles=wrong)
     with pytest.raises(InvalidInput, match="returned alone"):
         robust.predict(X, quantiles=[0.5], return_std=True)
-    with pytest.raises(InvalidInput, match=r"tune: the leaves .* are samples of y"):
-        robust.tune(X, y)
+    with pytest.raises(InvalidInput, match=r"refit_leaves: the leaves .* are samples of y"):
+        robust.refit_leaves(X, y)
     with pytest.raises(InvalidInput, match="samples of y"):
         write(model, read(model))
     with pytest.raises(InvalidInput, match="not corrected"):

@@ -64,7 +64,7 @@ def test_hazard_ratios_of_xgboost():
     robust = kh.wrap(model, X, density=kh.Factorized(), nan_policy="native")
     np.testing.assert_allclose(robust.predict(X), model.predict(X), rtol=3e-6)
     with pytest.raises(UnsupportedModel, match="survival:cox"):
-        robust.tune(X, time)
+        robust.refit_leaves(X, time)
 
 
 # ---- scikit-survival -----------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def test_what_survival_forests_have_no_answer_to_says_so(sksurv, monkeypatch):
     robust = kh.wrap(model, X, density=kh.Factorized())
     with pytest.raises(InvalidInput, match=f"from 0 to {time.max():g}"):
         robust.predict_survival_function(X, times=[time.max() + 1])
-    for name in ("tune", "conformalize", "score"):
+    for name in ("refit_leaves", "conformalize", "score"):
         with pytest.raises(InvalidInput, match=f"{name}: .*may be censored"):
             getattr(robust, name)(X, time)
     with pytest.raises(InvalidInput, match=r"y_train: .*may be censored"):

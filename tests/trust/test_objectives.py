@@ -164,4 +164,4 @@ def test_options_reach_the_meta_estimators():
     assert proba.shape == error.shape == (2, 2)
     np.testing.assert_allclose(np.exp(classifier.predict_log_proba(rows, **options)), proba)
     with pytest.raises(kh.errors.UnseenCategory):
-        robust.tune(rows, [0.0, 1.0])
+        robust.refit_leaves(rows, [0.0, 1.0])

@@ -152,7 +152,7 @@ def test_another_seed_gives_other_draws(models):
 
 
 @pytest.mark.parametrize("name", ["Mixture", "GaussianMixture"])
-def test_tuned_leaves_do_not_depend_on_the_order_of_rows(models, name):
+def test_refitted_leaves_do_not_depend_on_the_order_of_rows(models, name):
     """Sums over rows are taken in another order, so that rounding is all that may differ."""
     X, score, _, _ = models
     rng = np.random.default_rng(3)
@@ -162,6 +162,8 @@ def test_tuned_leaves_do_not_depend_on_the_order_of_rows(models, name):
     robust = kh.wrap(model, holes, density=density, nan_policy="lost")
     order = rng.permutation(len(X))
     options = {"condition_on_target": False, "learning_rate": 0.3}
-    tuned = robust.tune(holes, score, **options)
-    again = robust.tune(holes.iloc[order], score[order], **options)
-    np.testing.assert_allclose(tuned.ensemble_.value, again.ensemble_.value, rtol=1e-9, atol=1e-12)
+    refitted = robust.refit_leaves(holes, score, **options)
+    again = robust.refit_leaves(holes.iloc[order], score[order], **options)
+    np.testing.assert_allclose(
+        refitted.ensemble_.value, again.ensemble_.value, rtol=1e-9, atol=1e-12
+    )

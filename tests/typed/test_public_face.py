@@ -40,8 +40,8 @@ def test_questions_have_answers_of_their_own(robust: kh.Robust) -> None:
     assert isinstance(assert_type(robust.score(X, X[:, 0]), float), float)
     assert isinstance(assert_type(robust.reach(X[:2]), sparse.csr_matrix), sparse.csr_matrix)
     assert assert_type(robust.n_features_in_, int) == 2
-    tuned = assert_type(robust.tune(X, X[:, 0]), kh.Robust)
-    assert type(assert_type(tuned.conformalize(X, X[:, 0]), kh.Robust)) is kh.Robust
+    refitted = assert_type(robust.refit_leaves(X, X[:, 0]), kh.Robust)
+    assert type(assert_type(refitted.conformalize(X, X[:, 0]), kh.Robust)) is kh.Robust
 
 
 def test_an_option_that_is_not_there_is_an_error_to_both(robust: kh.Robust) -> None:

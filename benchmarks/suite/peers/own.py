@@ -1,4 +1,4 @@
-"""Knothole as it is by default; where training has holes with tuned leaves, or grown trees."""
+"""Knothole as it is by default; where training has holes with refitted leaves, or grown trees."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Knothole(Peer):
         return outputs(self.robust_, table, self.task_)
 
 
-class KnotholeTuned(Knothole):
+class KnotholeRefitted(Knothole):
     """Leaf values learned anew from the training rows and their holes, given the target.
 
     What the documentation says to do where the training table has holes: every NaN is a hole, and
-    :meth:`~knothole.robust.Robust.tune` follows with its defaults. :class:`Knothole` is
+    :meth:`~knothole.robust.Robust.refit_leaves` follows with its defaults. :class:`Knothole` is
     what :func:`~knothole.wrap` does by itself: the model's leaves stay, and what NaN
     means is measured for each column. A column never observed, of which neither the model nor the
     density can learn anything, is left out.
@@ -51,7 +51,7 @@ class KnotholeTuned(Knothole):
 
     needs_training_holes = True
 
-    def __init__(self, name: str = "knothole tuned", **options: Any) -> None:
+    def __init__(self, name: str = "knothole refitted", **options: Any) -> None:
         super().__init__(name, **{"nan_policy": "lost"} | options)
 
     def fit(self, training: Training) -> Self:
@@ -59,7 +59,7 @@ class KnotholeTuned(Knothole):
         self.observed_ = list(training.table.columns[training.table.notna().any()])
         table = training.table[self.observed_]
         super().fit(replace(training, table=table))
-        self.robust_ = self.robust_.tune(table, training.target)
+        self.robust_ = self.robust_.refit_leaves(table, training.target)
         return self
 
     def predict(self, table: pd.DataFrame) -> Floats:
@@ -68,16 +68,16 @@ class KnotholeTuned(Knothole):
 
 
 class KnotholeGrown(Peer):
-    """Trees grown under the expected loss, tuned or not, or own trees: as held-out rows say.
+    """Trees grown under the expected loss, refitted or not, or own trees: as held-out rows say.
 
-    Every NaN is a hole, as for :class:`KnotholeTuned`.
+    Every NaN is a hole, as for :class:`KnotholeRefitted`.
     """
 
     needs_training_holes = True
 
     def __init__(self, name: str = "knothole grown", **options: Any) -> None:
         self.name = name
-        self.options = {"learn": "auto", "tune": "auto", "nan_policy": "lost"} | options
+        self.options = {"learn": "auto", "refit_leaves": "auto", "nan_policy": "lost"} | options
 
     def fit(self, training: Training) -> Self:
         """Grow the model's trees on completions of the training rows."""

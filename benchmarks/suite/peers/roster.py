@@ -15,12 +15,12 @@ from benchmarks.suite.peers.imputation import (
     filled,
     mice,
 )
-from benchmarks.suite.peers.own import Knothole, KnotholeGrown, KnotholeTuned
+from benchmarks.suite.peers.own import Knothole, KnotholeGrown, KnotholeRefitted
 from benchmarks.suite.peers.trained import Retrained, Ydf
 from benchmarks.suite.peers.walks import FractionalWeights, SurrogateSplits
 
 #: Those that are ours.
-OWN = ("knothole", "knothole tuned", "knothole grown")
+OWN = ("knothole", "knothole refitted", "knothole grown")
 #: The first of ours without its correction: what that is compared with, and no rival.
 UNCORRECTED = "knothole uncorrected"
 
@@ -31,11 +31,11 @@ def all_peers() -> Mapping[str, Peer]:
     Examples
     --------
     >>> list(all_peers())[:3]
-    ['knothole', 'knothole tuned', 'knothole grown']
+    ['knothole', 'knothole refitted', 'knothole grown']
     """
     peers: list[Peer] = [
         Knothole(),
-        KnotholeTuned(),
+        KnotholeRefitted(),
         KnotholeGrown(),
         Knothole(UNCORRECTED, correct=False),
         Native(),
@@ -64,7 +64,7 @@ def idle(holes: str) -> dict[str, str]:
     Examples
     --------
     >>> list(idle("deployment")), list(idle("same"))
-    (['knothole tuned', 'knothole grown'], ['retrained x1', 'knothole uncorrected'])
+    (['knothole refitted', 'knothole grown'], ['retrained x1', 'knothole uncorrected'])
     """
     peers = all_peers()
     if holes == "deployment":

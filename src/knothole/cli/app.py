@@ -27,7 +27,7 @@ COMMANDS = {
     "predict": "Expected predictions for a CSV or Parquet file of any size.",
     "explain": "Why each answer of a file is what it is: what every column adds to it.",
     "acquire": "What to find out next for each row of a file, and what it is worth.",
-    "tune": "New leaf values, learned from training rows with holes.",
+    "refit": "New leaf values, learned from training rows with holes.",
     "report": "One HTML file: what holes do to your model, and what helps.",
     "whatif": "A page to ask a model with unknown inputs, and a server for programs.",
 }

@@ -116,7 +116,7 @@ def _check_conformal(robust: Robust, interval: float | None, classes: float | No
     if robust.conformal_ is None and (interval is not None or classes is not None):
         raise InvalidInput(
             f"--{'interval' if classes is None else 'set'}: the model has not been conformalized; "
-            f"wrap or tune it with --conformalize FILE, rows with the target that it was not "
+            f"wrap or refit it with --conformalize FILE, rows with the target that it was not "
             f"trained on."
         )
 

@@ -1,7 +1,7 @@
 """Densities over (X, y), to fill training holes from p(x_m | x_o, y).
 
-Filling them from p(x_m | x_o) ignores y and flattens the leaves. Tuning knows y, so it may use it;
-at deployment y is not known, and p(X) serves as before: it has spent all it has on X. Any
+Filling them from p(x_m | x_o) ignores y and flattens the leaves. Refitting knows y, so it may use
+it; at deployment y is not known, and p(X) serves as before: it has spent all it has on X. Any
 one-to-one map of y leaves p(x_m | x_o, y) as it is, but not how well a density can learn it: a
 skewed target may be better taken by rank. The choice between the values themselves and their
 normal scores goes by held-out log p(x_o | y), which has no units. The size and the prior are those
@@ -67,7 +67,7 @@ class TrainingTable:
 
 @dataclass(frozen=True, eq=False)
 class Conditioned:
-    """A density for tuning, and the targets as it takes them.
+    """A density for refitting, and the targets as it takes them.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Conditioned:
         if y.ndim == 2 and y.shape[1] > 1:
             raise InvalidInput(
                 f"condition_on_target: a density takes one target, but y has {y.shape[1]} "
-                f"outputs; tune with condition_on_target=False."
+                f"outputs; refit with condition_on_target=False."
             )
         target, like = y.reshape(-1), with_target(density)
         if density.target_:

@@ -24,7 +24,7 @@ needs no more than the same sums. No move at all is one of the choices.
 Trees that are averaged all move by what the average of all of them leaves; trees that are added up
 move in turn, each by what those before it and its own best values leave, and take on a part of the
 move, their learning rate. On complete rows there is no spread, and a single tree, or trees that
-were tuned in turn, do not move.
+were refitted in turn, do not move.
 
 Under a loss that is not a square, e_n is the step from there to the minimum of a quadratic, minus
 the slope of the loss over its curvature (:meth:`~knothole.leaves.losses.Loss.aim`). That of
@@ -46,7 +46,7 @@ from knothole._core import leaf_probabilities as kernels
 from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
 from knothole.expectation.expectation import Expectation
-from knothole.leaves.options import TuningOptions
+from knothole.leaves.options import RefitOptions
 from knothole.leaves.problem import Problem
 from knothole.leaves.solve import Solution
 from knothole.leaves.sums import probabilities_by_tree
@@ -142,7 +142,7 @@ def move(
     problem: Problem,
     expectation: Expectation,
     evidence: Evidence,
-    options: TuningOptions,
+    options: RefitOptions,
 ) -> Solution:
     """Move the leaves of a solution towards the least deployed loss of rows without their targets.
 

@@ -352,7 +352,7 @@ def loss_of(ensemble: Ensemble) -> Loss:
     if link.name == "blend":
         raise UnsupportedModel(
             "a model made of models (votes, calibrated probabilities, a transformed target) cannot "
-            "be tuned as a whole: its loss is not that of its leaves. Wrap and tune the models "
+            "be refitted as a whole: its loss is not that of its leaves. Wrap and refit the models "
             "inside it one by one."
         )
     if not link.linear:
@@ -378,6 +378,6 @@ def loss_of(ensemble: Ensemble) -> Loss:
 
 def _unserved(what: str, why: str) -> UnsupportedModel:
     return UnsupportedModel(
-        f"a model {what} cannot be tuned: {why}. Train a model on weighted completions instead: "
+        f"a model {what} cannot be refitted: {why}. Train a model on weighted completions instead: "
         f"knothole.expand."
     )

@@ -1,4 +1,4 @@
-"""What tuning can be told, and what it reports."""
+"""What refitting can be told, and what it reports."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TuningOptions:
-    """How leaves are tuned: the keyword arguments of :meth:`knothole.Robust.tune`.
+class RefitOptions:
+    """How leaves are refitted: the keyword arguments of :meth:`knothole.Robust.refit_leaves`.
 
     Parameters
     ----------
@@ -73,11 +73,12 @@ class TuningOptions:
 
     Examples
     --------
-    >>> TuningOptions(ridge=2.0).changed(method="boosting").ridge
+    >>> RefitOptions(ridge=2.0).changed(method="boosting").ridge
     2.0
-    >>> TuningOptions().changed(rigde=2.0)  # doctest: +ELLIPSIS
+    >>> RefitOptions().changed(rigde=2.0)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    knothole.errors.InvalidInput: tune has no option 'rigde'; its options are ridge, method, ...
+    knothole.errors.InvalidInput: refit_leaves has no option 'rigde'; its options are ridge, method,
+    ...
     """
 
     ridge: float | Literal["auto"] = "auto"
@@ -102,20 +103,20 @@ class TuningOptions:
         """How many threads ``n_jobs`` stands for; None for the default."""
         return threads_of(self.n_jobs)
 
-    def changed(self, **options: Any) -> TuningOptions:
+    def changed(self, **options: Any) -> RefitOptions:
         """These options with some of them changed."""
         known = [field.name for field in fields(self)]
         for name in options:
             if name not in known:
                 raise InvalidInput(
-                    f"tune has no option {name!r}; its options are {', '.join(known)}."
+                    f"refit_leaves has no option {name!r}; its options are {', '.join(known)}."
                 )
         return replace(self, **options)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TuningSummary:
-    """What tuning did.
+class RefitSummary:
+    """What refitting did.
 
     Attributes
     ----------

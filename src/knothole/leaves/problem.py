@@ -72,7 +72,7 @@ class Problem:
         if probabilities and not averaged:
             raise UnsupportedModel(
                 f"{ensemble.library}: a classifier that adds up margins without a link cannot be "
-                f"tuned; its log loss is not known."
+                f"refitted; its log loss is not known."
             )
         centre = margin_of(ensemble, loss.centre(encoded, row_weight))
         start = _start(ensemble, averaged, centre)
@@ -162,7 +162,7 @@ def _start(ensemble: Ensemble, averaged: bool, mean: Floats) -> Floats:
         return np.asarray(mean[outputs] * ensemble.tree_weight[:, None])
     served = [np.arange(first, first + width) for first in np.unique(ensemble.tree_output)]
     if len(np.unique(np.concatenate(served))) < width * len(served):
-        raise UnsupportedModel("trees that serve outputs which overlap in part cannot be tuned.")
+        raise UnsupportedModel("trees that serve outputs which overlap in part cannot be refitted.")
     first_tree = np.zeros(ensemble.n_trees, dtype=np.bool_)
     first_tree[np.unique(ensemble.tree_output, return_index=True)[1]] = True
     without_base = first_tree[:, None] & (ensemble.base[outputs] == 0)
@@ -245,7 +245,7 @@ def _one_hot(ensemble: Ensemble, table: NDArray[Any]) -> Floats:
         return hot[:, 1:]
     raise UnsupportedModel(
         f"{ensemble.library}: a classifier with {hot.shape[1]} classes, {ensemble.n_outputs} "
-        f"output(s) and a {ensemble.link.name!r} link gives no probabilities to tune."
+        f"output(s) and a {ensemble.link.name!r} link gives no probabilities to refit."
     )
 
 

@@ -18,7 +18,7 @@ from knothole.expectation.expectation import Expectation
 from knothole.leaves import draws
 from knothole.leaves.draws import DrawnLeaves
 from knothole.leaves.losses import Location
-from knothole.leaves.options import TuningOptions, TuningSummary
+from knothole.leaves.options import RefitOptions, RefitSummary
 from knothole.leaves.problem import Problem
 from knothole.leaves.sums import (
     LeafSums,
@@ -43,14 +43,14 @@ class Solution(NamedTuple):
 
     theta: Floats
     rates: Floats
-    summary: TuningSummary
+    summary: RefitSummary
 
 
 def solve(
     problem: Problem,
     expectation: Expectation,
     evidence: Evidence,
-    options: TuningOptions,
+    options: RefitOptions,
     rates: tuple[float, ...],
     everything: Partitions | None = None,
 ) -> Solution:
@@ -70,8 +70,8 @@ def solve(
     if everything is None:
         return _by_draws(problem, expectation, evidence, options, rates)
     raise InvalidInput(
-        f"X: tables in parts are tuned by sums, which method={options.method!r} under the "
-        f"{problem.loss.name} and this density does not come to. Tune on a sample of the rows in "
+        f"X: tables in parts are refitted by sums, which method={options.method!r} under the "
+        f"{problem.loss.name} and this density does not come to. Refit on a sample of the rows in "
         f"memory; for squared errors use a Mixture or LatentTree."
     )
 
@@ -90,7 +90,7 @@ def _by_sums(
     problem: Problem,
     expectation: Expectation,
     evidence: Evidence,
-    options: TuningOptions,
+    options: RefitOptions,
     everything: Partitions | None,
 ) -> Solution:
     """The formula of Prop. 2; expected losses are measured on draws that took no part."""
@@ -118,7 +118,7 @@ def _by_sums(
 
 
 def _leaf_by_leaf(
-    problem: Problem, expectation: Expectation, evidence: Evidence, options: TuningOptions
+    problem: Problem, expectation: Expectation, evidence: Evidence, options: RefitOptions
 ) -> Solution:
     """The best value of each leaf under a loss whose best value is no mean.
 
@@ -156,7 +156,7 @@ Entries = tuple[NDArray[Any], NDArray[Any], Floats]  # leaf (in its tree), row a
 
 
 def _entries_by_tree(
-    problem: Problem, expectation: Expectation, evidence: Evidence, options: TuningOptions
+    problem: Problem, expectation: Expectation, evidence: Evidence, options: RefitOptions
 ) -> Iterator[tuple[int, Entries, DrawnLeaves | None]]:
     """Weighted entries of each tree's leaves, and draws that took no part if they are drawn."""
     if expectation.exact:
@@ -197,7 +197,7 @@ def _solution_of_trees(
 
     ``losses`` are of a row with the old and the new leaves, (1 or groups of draws, 2).
     """
-    summary = TuningSummary(
+    summary = RefitSummary(
         method="tree",
         loss="cross-entropy" if problem.probabilities else problem.loss.name,
         before=float(losses[:, 0].mean()),
@@ -216,7 +216,7 @@ def _tree_values(problem: Problem) -> Floats:
 
 
 def _drawn_twice(
-    expectation: Expectation, evidence: Evidence, weight: Floats, options: TuningOptions
+    expectation: Expectation, evidence: Evidence, weight: Floats, options: RefitOptions
 ) -> tuple[DrawnLeaves, DrawnLeaves]:
     """Draws to learn from, and others to measure losses by."""
     engine, threads = expectation.completions, options.threads
@@ -231,7 +231,7 @@ def _by_systems(
     problem: Problem,
     expectation: Expectation,
     evidence: Evidence,
-    options: TuningOptions,
+    options: RefitOptions,
     rates: tuple[float, ...],
     everything: Partitions | None,
 ) -> Solution:
@@ -263,7 +263,7 @@ def _by_systems(
             unit = problem.loss.scale**2 / float(system.total[0])
             before += system.loss(old) * unit
             after += system.loss(change) * unit
-    summary = TuningSummary(
+    summary = RefitSummary(
         method=options.method,
         loss=problem.loss.name,
         before=before,
@@ -279,7 +279,7 @@ def _by_draws(
     problem: Problem,
     expectation: Expectation,
     evidence: Evidence,
-    options: TuningOptions,
+    options: RefitOptions,
     rates: tuple[float, ...],
 ) -> Solution:
     """By draws; the expected loss is measured on draws that took no part."""
@@ -305,7 +305,7 @@ def _by_draws(
             draws.loss_by_group(problem, other, each) * problem.loss.factor / weight.sum()
             for each in (problem.theta, theta)
         )
-    summary = TuningSummary(
+    summary = RefitSummary(
         method=options.method,
         loss=problem.loss.name,
         before=float(before.mean()),

@@ -193,7 +193,8 @@ def write_over(model: Any, ensemble: Ensemble) -> Any:
         if not np.array_equal(value[number[key]], new):
             raise InvalidInput(
                 "to_native: a leaf of the model serves several ranges of a column that a step bins "
-                "or folds, and tuning gave them different values. Keep the tuned model as it is."
+                "or folds, and refitting gave them different values. Keep the refitted model as "
+                "it is."
             )
     written = copy.deepcopy(model)
     _replace(written, write(tree_model, original.with_values(value)))

@@ -13,7 +13,7 @@ from sklearn.ensemble import (
 )
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from tests.expectation.cases import asked
-from tests.leaves.worlds import random_world, tune
+from tests.leaves.worlds import random_world, refit
 
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import InvalidInput
@@ -52,7 +52,7 @@ def model():
 )
 def test_refusals(model, change, match):
     with pytest.raises(InvalidInput, match=match):
-        tune(read(model), DENSITY, HOLES, y, **change)
+        refit(read(model), DENSITY, HOLES, y, **change)
 
 
 @pytest.mark.parametrize(
@@ -66,17 +66,17 @@ def test_refusals(model, change, match):
 )
 def test_refused_targets(model, target, match):
     with pytest.raises(InvalidInput, match=match):
-        tune(read(model), DENSITY, HOLES, target)
+        refit(read(model), DENSITY, HOLES, target)
 
 
-def test_the_written_model_predicts_what_was_tuned(model):
-    tuned = tune(read(model), DENSITY, HOLES, y)
-    assert tuned.summary.method == "boosting"
-    written = write(model, tuned.ensemble)
-    np.testing.assert_allclose(written.predict(X), tuned.ensemble.margin(X)[:, 0], rtol=1e-5)
+def test_the_written_model_predicts_what_was_refitted(model):
+    refitted = refit(read(model), DENSITY, HOLES, y)
+    assert refitted.summary.method == "boosting"
+    written = write(model, refitted.ensemble)
+    np.testing.assert_allclose(written.predict(X), refitted.ensemble.margin(X)[:, 0], rtol=1e-5)
     old, new = (
         np.mean((asked(Expectation.of(e, DENSITY), "margin", HOLES)[0][:, 0] - y) ** 2)
-        for e in (read(model), tuned.ensemble)
+        for e in (read(model), refitted.ensemble)
     )
     assert new < old
 
@@ -88,13 +88,13 @@ def test_learning_rate_and_base_score_do_not_matter_to_a_single_tree():
         single = xgboost.XGBRegressor(
             n_estimators=1, max_depth=3, learning_rate=rate, base_score=0.5
         ).fit(HOLES, y)
-        tables[rate] = tune(read(single), DENSITY, HOLES, y, ridge=1.0).ensemble.value
+        tables[rate] = refit(read(single), DENSITY, HOLES, y, ridge=1.0).ensemble.value
     np.testing.assert_allclose(tables[0.3], tables[1.0], atol=1e-9)
     boosted = GradientBoostingRegressor(n_estimators=1, max_depth=3, learning_rate=0.1).fit(X, y)
-    tuned = tune(read(boosted), DENSITY, X, y, ridge=0.0).ensemble
-    leaves = tuned.leaves(X)[:, 0]
-    for leaf in range(tuned.n_leaves):
-        np.testing.assert_allclose(tuned.margin(X)[leaves == leaf, 0], y[leaves == leaf].mean())
+    refitted = refit(read(boosted), DENSITY, X, y, ridge=0.0).ensemble
+    leaves = refitted.leaves(X)[:, 0]
+    for leaf in range(refitted.n_leaves):
+        np.testing.assert_allclose(refitted.margin(X)[leaves == leaf, 0], y[leaves == leaf].mean())
 
 
 def test_unreached_leaves_keep_their_value_without_a_ridge():
@@ -102,22 +102,22 @@ def test_unreached_leaves_keep_their_value_without_a_ridge():
     ensemble = read(tree)
     some = X[:, 1] > np.quantile(X[:, 1], 0.8)
     options = {"condition_on_target": False}
-    tuned = tune(ensemble, DENSITY, X[some], y[some], ridge=0.0, **options)
-    missed = tuned.summary.unreached
+    refitted = refit(ensemble, DENSITY, X[some], y[some], ridge=0.0, **options)
+    missed = refitted.summary.unreached
     assert len(missed)
-    np.testing.assert_array_equal(tuned.ensemble.value[missed], ensemble.value[missed])
-    tuned = tune(ensemble, DENSITY, X[some], y[some], ridge=2.0, **options)
-    np.testing.assert_allclose(tuned.ensemble.value[missed], y[some].mean())
+    np.testing.assert_array_equal(refitted.ensemble.value[missed], ensemble.value[missed])
+    refitted = refit(ensemble, DENSITY, X[some], y[some], ridge=2.0, **options)
+    np.testing.assert_allclose(refitted.ensemble.value[missed], y[some].mean())
 
 
 def test_a_large_ridge_draws_leaves_to_the_weighted_mean():
     tree = DecisionTreeRegressor(max_depth=2, random_state=0).fit(X, y)
     weight = np.where(y > 20, 3.0, 0.1)
     options = {"condition_on_target": False, "objective": "expected", "sample_weight": weight}
-    tuned = tune(read(tree), DENSITY, X, y, ridge=1e12, **options)
+    refitted = refit(read(tree), DENSITY, X, y, ridge=1e12, **options)
     mean = np.average(y, weights=weight)
     assert abs(mean - y.mean()) > 0.1
-    np.testing.assert_allclose(tuned.ensemble.value, mean, rtol=1e-6)
+    np.testing.assert_allclose(refitted.ensemble.value, mean, rtol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["forest", "boosting"])
@@ -126,12 +126,12 @@ def test_unreached_leaves_of_whole_models_keep_their_values_without_a_ridge(meth
     world = random_world(5, n_rows=3, rate=0.1, n_trees=3)
     ensemble = world.case.ensemble
     options = {**world.options, "method": method, "reach": reach, "objective": "expected"}
-    tuned = tune(*world.arguments, ridge=0.0, learning_rate=1.0, **options)
-    missed = tuned.summary.unreached
+    refitted = refit(*world.arguments, ridge=0.0, learning_rate=1.0, **options)
+    missed = refitted.summary.unreached
     assert 0 < len(missed) < ensemble.n_leaves
-    np.testing.assert_array_equal(tuned.ensemble.value[missed], ensemble.value[missed])
-    tuned = tune(*world.arguments, ridge=1.0, learning_rate=1.0, **options)
-    assert not np.isin(tuned.ensemble.value[missed], ensemble.value[missed]).any()
+    np.testing.assert_array_equal(refitted.ensemble.value[missed], ensemble.value[missed])
+    refitted = refit(*world.arguments, ridge=1.0, learning_rate=1.0, **options)
+    assert not np.isin(refitted.ensemble.value[missed], ensemble.value[missed]).any()
 
 
 @pytest.mark.parametrize("method", ["forest", "boosting"])
@@ -144,19 +144,19 @@ def test_trees_without_weight_keep_their_values(method, reach):
     ensemble = replace(ensemble, tree_weight=weights)
     arguments = (ensemble, *world.arguments[1:])
     options = world.options | {"method": method, "reach": reach, "learning_rate": 0.5}
-    tuned = tune(*arguments, **options).ensemble
+    refitted = refit(*arguments, **options).ensemble
     idle = ensemble.leaf_tree == 1
-    np.testing.assert_array_equal(tuned.value[idle], ensemble.value[idle])
-    assert not np.allclose(tuned.value[~idle], ensemble.value[~idle])
+    np.testing.assert_array_equal(refitted.value[idle], ensemble.value[idle])
+    assert not np.allclose(refitted.value[~idle], ensemble.value[~idle])
 
 
 @pytest.mark.parametrize("method", ["forest", "boosting"])
 def test_weights_are_repeated_rows(method, model):
     times = rng.integers(0, 3, 300)
     options = {"method": method, "condition_on_target": False, "reach": "exact"}
-    weighted = tune(read(model), DENSITY, HOLES, y, sample_weight=times, **options)
+    weighted = refit(read(model), DENSITY, HOLES, y, sample_weight=times, **options)
     rows = np.repeat(np.arange(300), times)
-    repeated = tune(read(model), DENSITY, HOLES[rows], y[rows], **options)
+    repeated = refit(read(model), DENSITY, HOLES[rows], y[rows], **options)
     np.testing.assert_allclose(weighted.ensemble.value, repeated.ensemble.value, atol=1e-8)
 
 
@@ -165,22 +165,22 @@ def test_several_outputs():
     forest = RandomForestRegressor(3, max_depth=3, random_state=0).fit(X, both)
     ensemble = read(forest)
     with pytest.raises(InvalidInput, match="condition_on_target=False"):
-        tune(ensemble, DENSITY, HOLES, both)
-    tuned = tune(ensemble, DENSITY, HOLES, both, condition_on_target=False).ensemble
+        refit(ensemble, DENSITY, HOLES, both)
+    refitted = refit(ensemble, DENSITY, HOLES, both, condition_on_target=False).ensemble
     one = RandomForestRegressor(3, max_depth=3, random_state=0).fit(X, y)
-    alone = tune(read(one), DENSITY, HOLES, y, condition_on_target=False).ensemble
-    np.testing.assert_allclose(tuned.value[:, 0], -tuned.value[:, 1], atol=1e-9)
+    alone = refit(read(one), DENSITY, HOLES, y, condition_on_target=False).ensemble
+    np.testing.assert_allclose(refitted.value[:, 0], -refitted.value[:, 1], atol=1e-9)
     assert alone.value.shape[1] == 1
 
 
 def test_a_density_with_a_target_is_taken_as_it_is(model):
     joint = Mixture(3, random_state=0).fit(HOLES, target=y)
-    tuned = tune(read(model), joint, HOLES, y)
-    assert tuned.joint is tuned.density is joint
-    assert tuned.summary.conditioned == "given"
-    other = tune(read(model), joint, HOLES, y, condition_on_target=False)
+    refitted = refit(read(model), joint, HOLES, y)
+    assert refitted.joint is refitted.density is joint
+    assert refitted.summary.conditioned == "given"
+    other = refit(read(model), joint, HOLES, y, condition_on_target=False)
     assert other.summary.conditioned == "none"
-    assert not np.allclose(other.ensemble.value, tuned.ensemble.value)
+    assert not np.allclose(other.ensemble.value, refitted.ensemble.value)
 
 
 def test_conditioning_sharpens_the_leaves():
@@ -191,42 +191,42 @@ def test_conditioning_sharpens_the_leaves():
     holes = x.copy()
     holes[::2] = np.nan
     density = Mixture(2, random_state=0).fit(holes)
-    sharp = tune(tree, density, holes, target, ridge=0.0).ensemble.value
-    flat = tune(tree, density, holes, target, ridge=0.0, condition_on_target=False).ensemble.value
+    sharp = refit(tree, density, holes, target, ridge=0.0).ensemble.value
+    flat = refit(tree, density, holes, target, ridge=0.0, condition_on_target=False).ensemble.value
     np.testing.assert_allclose(np.sort(sharp[:, 0]), [-10, 10], atol=0.5)
     assert np.abs(flat).max() < 7.5
 
 
 def test_tables_and_sentinels():
-    """A value that the model takes for NaN is a hole while tuning, too."""
+    """A value that the model takes for NaN is a hole while refitting, too."""
     marked = np.where(np.isnan(HOLES), -999.0, HOLES)
     sentinel = xgboost.XGBRegressor(n_estimators=2, max_depth=2, missing=-999.0).fit(marked, y)
     options = {"condition_on_target": True}
-    by_sentinel = tune(read(sentinel), DENSITY, marked, y, **options)
+    by_sentinel = refit(read(sentinel), DENSITY, marked, y, **options)
     plain = xgboost.XGBRegressor(n_estimators=2, max_depth=2).fit(HOLES, y)
-    by_nan = tune(read(plain), DENSITY, pd.DataFrame(HOLES), y, **options)
+    by_nan = refit(read(plain), DENSITY, pd.DataFrame(HOLES), y, **options)
     np.testing.assert_allclose(by_sentinel.ensemble.value, by_nan.ensemble.value, atol=1e-8)
 
 
 def test_progress_is_drawn_on_the_error_stream(model, capsys):
-    tune(read(model), DENSITY, HOLES, y, verbose=True, condition_on_target=False)
+    refit(read(model), DENSITY, HOLES, y, verbose=True, condition_on_target=False)
     shown = capsys.readouterr()
     assert "300/300" in shown.err or "4/4" in shown.err
     assert not shown.out
-    tune(read(model), DENSITY, HOLES, y, condition_on_target=False)
+    refit(read(model), DENSITY, HOLES, y, condition_on_target=False)
     assert not capsys.readouterr().err
 
 
 def test_more_leaves_than_a_matrix_can_have_are_refused(model, monkeypatch):
-    monkeypatch.setattr("knothole.leaves.tune.FOREST_LEAVES", 10)
+    monkeypatch.setattr("knothole.leaves.refit.FOREST_LEAVES", 10)
     with pytest.raises(InvalidInput, match="use method='boosting'"):
-        tune(read(model), DENSITY, HOLES, y, method="forest")
+        refit(read(model), DENSITY, HOLES, y, method="forest")
 
 
-def test_nothing_to_tune():
+def test_nothing_to_refit():
     stump = replace(read(DecisionTreeRegressor(max_depth=1).fit(X, y)), tree_weight=np.zeros(1))
-    with pytest.raises(InvalidInput, match="nothing to tune"):
-        tune(stump, Factorized().fit(X), X, y)
+    with pytest.raises(InvalidInput, match="nothing to refit"):
+        refit(stump, Factorized().fit(X), X, y)
 
 
 @pytest.mark.parametrize("trees", [[0, 2], [1], [0, 1, 2]])
@@ -247,5 +247,5 @@ def test_only_a_single_tree_of_those_that_are_averaged_has_a_ridge():
         (RandomForestClassifier(3, max_depth=4, random_state=0), 0.0),
     ):
         ensemble = read(model.fit(HOLES, label))
-        usual, given = (tune(ensemble, DENSITY, HOLES, label, **o) for o in ({}, {"ridge": ridge}))
+        usual, given = (refit(ensemble, DENSITY, HOLES, label, **o) for o in ({}, {"ridge": ridge}))
         assert np.array_equal(usual.ensemble.value, given.ensemble.value)

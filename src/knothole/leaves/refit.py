@@ -1,4 +1,4 @@
-"""``tune``: new leaf values for a model, from rows with missing values."""
+"""``refit``: new leaf values for a model, from rows with missing values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from knothole.expectation.expectation import Expectation
 from knothole.leaves import deployed
 from knothole.leaves.conditioning import Conditioned, TrainingTable
 from knothole.leaves.losses import Location, Pinball
-from knothole.leaves.options import TuningOptions, TuningSummary
+from knothole.leaves.options import RefitOptions, RefitSummary
 from knothole.leaves.problem import Problem, margin_targets, rate_of_leaves
 from knothole.leaves.solve import solve
 from knothole.leaves.sums import Summands
@@ -36,8 +36,8 @@ RATES = (0.03, 0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Tuned:
-    """A tuned model.
+class Refitted:
+    """A refitted model.
 
     Attributes
     ----------
@@ -51,26 +51,26 @@ class Tuned:
     joint : Density
         What missing values of training rows were integrated under: over (X, y) if conditioned on
         the target.
-    summary : TuningSummary
+    summary : RefitSummary
     """
 
     ensemble: Ensemble
     density: Density
     joint: Density
-    summary: TuningSummary
+    summary: RefitSummary
 
 
-def tune(
+def refit(
     ensemble: Ensemble,
     density: Density,
     matrix: Floats,
     y: Any,
-    options: TuningOptions = TuningOptions(),  # noqa: B008 (frozen)
+    options: RefitOptions = RefitOptions(),  # noqa: B008 (frozen)
     *,
     sample_weight: Any = None,
     reach: Literal["auto", "exact", "completions"] = "auto",
     drawn: Sample | None = None,
-) -> Tuned:
+) -> Refitted:
     """Leaf values that suit rows with missing values (Props. 2 to 4, and a step past them).
 
     Regressions (identity link) minimise the expected loss that they were trained on: squared error,
@@ -89,7 +89,7 @@ def tune(
         Training rows, encoded by ``density.columns_.matrix``.
     y : array (rows,) or (rows, outputs)
         Their targets, or labels of classes.
-    options : TuningOptions
+    options : RefitOptions
     sample_weight : array (rows,), optional
     reach : {"auto", "exact", "completions"}
         How missing values are integrated. "auto" is exact where the density allows.
@@ -108,13 +108,13 @@ def tune(
     >>> y = X[:, 0] + X[:, 1]
     >>> X[rng.random(X.shape) < 0.3] = np.nan
     >>> tree = read(DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, y))
-    >>> tuned = tune(tree, Mixture(4, random_state=0).fit(X), X, y)
-    >>> tuned.summary.method, tuned.summary.exact, tuned.summary.after < tuned.summary.before
+    >>> new = refit(tree, Mixture(4, random_state=0).fit(X), X, y)
+    >>> new.summary.method, new.summary.exact, new.summary.after < new.summary.before
     ('tree', True, True)
     """
     used = np.flatnonzero(ensemble.tree_weight)
     if not len(used):
-        raise InvalidInput("ensemble has no tree with a weight other than 0: nothing to tune.")
+        raise InvalidInput("ensemble has no tree with a weight other than 0: nothing to refit.")
     part, leaves = some_trees(ensemble, used)
     problem = Problem.of(part, y, row_weights(sample_weight, len(matrix)))
     given, options = options, settled(options, problem)
@@ -158,7 +158,7 @@ def tune(
         new[unreached] = part.value[unreached]
     value[leaves] = new
     summary = replace(solution.summary, unreached=leaves[unreached], conditioned=known.form)
-    return Tuned(ensemble.with_values(value), density, known.density, summary)
+    return Refitted(ensemble.with_values(value), density, known.density, summary)
 
 
 def _summands(
@@ -185,7 +185,7 @@ def _summands(
 # ---- what "auto" stands for ------------------------------------------------------------------
 
 
-def settled(options: TuningOptions, problem: Problem) -> TuningOptions:
+def settled(options: RefitOptions, problem: Problem) -> RefitOptions:
     """The options with a ridge, a method and an objective that are not "auto"."""
     method = choose_method(options, problem)
     return options.changed(
@@ -195,7 +195,7 @@ def settled(options: TuningOptions, problem: Problem) -> TuningOptions:
     )
 
 
-def choose_ridge(options: TuningOptions, problem: Problem) -> float:
+def choose_ridge(options: RefitOptions, problem: Problem) -> float:
     """A number. By default none for trees that are averaged, whose leaves may hold a single row.
 
     A single classification tree is the exception: nothing else keeps its probabilities from 0.
@@ -208,9 +208,7 @@ def choose_ridge(options: TuningOptions, problem: Problem) -> float:
     return 0.0 if averaged or isinstance(problem.loss, Pinball) else 1.0
 
 
-def choose_method(
-    options: TuningOptions, problem: Problem
-) -> Literal["tree", "forest", "boosting"]:
+def choose_method(options: RefitOptions, problem: Problem) -> Literal["tree", "forest", "boosting"]:
     """Each tree by itself where that is possible, otherwise in turn."""
     closed = problem.loss.name == "squared error" or isinstance(problem.loss, Location)
     alone = problem.averaged or (closed and all(len(trees) == 1 for trees in problem.groups()))
@@ -224,7 +222,7 @@ def choose_method(
     if options.method != "tree" and problem.probabilities:
         raise InvalidInput(
             f"method={options.method!r}: the model averages class probabilities, which stay "
-            f"probabilities only if each tree is tuned by itself; use method='tree'."
+            f"probabilities only if each tree is refitted by itself; use method='tree'."
         )
     if options.method == "forest" and isinstance(problem.loss, Pinball):
         raise InvalidInput(
@@ -242,7 +240,7 @@ def choose_method(
 
 
 def choose_objective(
-    options: TuningOptions, problem: Problem, method: str
+    options: RefitOptions, problem: Problem, method: str
 ) -> Literal["expected", "deployed"]:
     """Deployed, where leaves can move; without conditioning on the target, the paper's."""
     obstacle = None
@@ -259,7 +257,7 @@ def choose_objective(
     return options.objective
 
 
-def choose_rates(options: TuningOptions, problem: Problem, matrix: Floats) -> tuple[float, ...]:
+def choose_rates(options: RefitOptions, problem: Problem, matrix: Floats) -> tuple[float, ...]:
     """Learning rates to boost with, one after the other until the loss does not rise.
 
     The rate that is given, or the model's own and larger ones; methods other than boosting take
@@ -285,7 +283,7 @@ def _cross_validated_rate(
     density: Density,
     matrix: Floats,
     y: NDArray[Any],
-    options: TuningOptions,
+    options: RefitOptions,
     weight: Floats,
 ) -> float:
     """The learning rate whose leaves are best for rows that they were not learned from.
@@ -298,9 +296,11 @@ def _cross_validated_rate(
     for rate, parts in product(RATES, folds(len(chosen))):
         train, held = (chosen[part] for part in parts)
         how = plain.changed(learning_rate=rate)
-        tuned = tune(ensemble, density, matrix[train], y[train], how, sample_weight=weight[train])
-        expectation = Expectation.of(tuned.ensemble, tuned.density, tol=None, reading=NATIVE)
+        refitted = refit(
+            ensemble, density, matrix[train], y[train], how, sample_weight=weight[train]
+        )
+        expectation = Expectation.of(refitted.ensemble, refitted.density, tol=None, reading=NATIVE)
         margin, _ = expectation.margin(expectation.evidence_of(matrix[held]))
-        problem = Problem.of(tuned.ensemble, y[held], weight[held])
+        problem = Problem.of(refitted.ensemble, y[held], weight[held])
         losses[rate] += float(weight[held] @ problem.loss.value(margin, problem.y))
     return min(losses, key=losses.__getitem__)

@@ -1,4 +1,4 @@
-"""Leaves tuned on tables in parts are those of the same rows in memory."""
+"""Leaves refitted on tables in parts are those of the same rows in memory."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from knothole.out_of_core import partitions
 from knothole.out_of_core.partitions import Partitions
 
 PARTITIONS = (1, 2, 7, 50)
-# What needs no choice by a sample: then the slow twin is the same tuning in memory.
+# What needs no choice by a sample: then the slow twin is the same refitting in memory.
 PLAIN = {"condition_on_target": False, "objective": "expected"}
 
 
@@ -73,13 +73,13 @@ def test_leaves_are_those_of_all_rows_in_memory(models, method, partitions):
     X, _ = rows()
     lazy = dd.from_pandas(X.assign(y=y), npartitions=partitions)
     with dask.config.set(scheduler="sync"):
-        found = robust.tune(lazy[list("abc")], lazy["y"], **options)
-    expected = robust.tune(X, y, **options)
+        found = robust.refit_leaves(lazy[list("abc")], lazy["y"], **options)
+    expected = robust.refit_leaves(X, y, **options)
     np.testing.assert_allclose(
         found.ensemble_.value, expected.ensemble_.value, rtol=1e-8, atol=1e-10
     )
-    assert found.tuning_.before == pytest.approx(expected.tuning_.before, rel=1e-8)
-    assert found.tuning_.after == pytest.approx(expected.tuning_.after, rel=1e-8)
+    assert found.refit_.before == pytest.approx(expected.refit_.before, rel=1e-8)
+    assert found.refit_.after == pytest.approx(expected.refit_.after, rel=1e-8)
     assert not np.allclose(found.ensemble_.value, robust.ensemble_.value)
 
 
@@ -90,10 +90,10 @@ def test_what_a_sample_chooses_does_not_depend_on_the_partitions(models, partiti
     X, _ = rows()
     lazy = dd.from_pandas(X.assign(y=y), npartitions=partitions)
     with dask.config.set(scheduler="sync"):
-        found = robust.tune(lazy[list("abc")], lazy["y"])
-    alone = robust.tune(Partitions.of(lambda: iter([(X, y.to_numpy(), None)])), None)
+        found = robust.refit_leaves(lazy[list("abc")], lazy["y"])
+    alone = robust.refit_leaves(Partitions.of(lambda: iter([(X, y.to_numpy(), None)])), None)
     np.testing.assert_allclose(found.ensemble_.value, alone.ensemble_.value, rtol=1e-8)
-    assert found.tuning_.objective == "deployed" and found.tuning_.conditioned != "none"
+    assert found.refit_.objective == "deployed" and found.refit_.conditioned != "none"
 
 
 def slowly(frame):
@@ -101,7 +101,7 @@ def slowly(frame):
     return frame
 
 
-def test_a_worker_that_is_killed_while_tuning_changes_nothing(cluster, models):
+def test_a_worker_that_is_killed_while_refitting_changes_nothing(cluster, models):
     robust, y, options = models["tree"]
     X, _ = rows()
     lazy = dd.from_pandas(X.assign(y=y), npartitions=20)
@@ -109,11 +109,11 @@ def test_a_worker_that_is_killed_while_tuning_changes_nothing(cluster, models):
     victim = next(iter(cluster.run(os.getpid).values()))
     killer = threading.Timer(0.8, os.kill, (victim, signal.SIGKILL))
     killer.start()
-    found = robust.tune(slow[list("abc")], slow["y"], **options)
+    found = robust.refit_leaves(slow[list("abc")], slow["y"], **options)
     killer.join()
     cluster.wait_for_workers(2)
     assert victim not in cluster.run(os.getpid).values()
-    expected = robust.tune(X, y, **options)
+    expected = robust.refit_leaves(X, y, **options)
     np.testing.assert_allclose(found.ensemble_.value, expected.ensemble_.value, rtol=1e-8)
 
 
@@ -126,7 +126,7 @@ def test_a_bad_value_names_partition_and_column(models):
         dask.config.set(scheduler="sync"),
         pytest.raises(InvalidInput, match=r"partition 4: column 'b' must hold finite numbers"),
     ):
-        robust.tune(bad[list("abc")], bad["y"], **options)
+        robust.refit_leaves(bad[list("abc")], bad["y"], **options)
 
 
 def test_what_is_not_summed_is_refused_with_a_way_out(models):
@@ -134,9 +134,9 @@ def test_what_is_not_summed_is_refused_with_a_way_out(models):
     X, _ = rows()
     drawn = kh.wrap(robust.to_native(), X, density=kh.GaussianMixture(1), nan_policy="lost")
     parts = Partitions.of(lambda: iter([(X, y.to_numpy(), None)]))
-    with pytest.raises(InvalidInput, match=r"tables in parts are tuned by sums"):
-        drawn.tune(parts, None, **PLAIN)
+    with pytest.raises(InvalidInput, match=r"tables in parts are refitted by sums"):
+        drawn.refit_leaves(parts, None, **PLAIN)
     with pytest.raises(InvalidInput, match=r"sample_weight must be None for partitions"):
-        robust.tune(parts, None, sample_weight=np.ones(len(X)))
+        robust.refit_leaves(parts, None, sample_weight=np.ones(len(X)))
     with pytest.raises(InvalidInput, match=r"y must be None for partitions"):
-        robust.tune(parts, y)
+        robust.refit_leaves(parts, y)

@@ -1,4 +1,4 @@
-"""``knothole tune``: leaf values that suit training rows with missing values."""
+"""``knothole refit``: leaf values that suit training rows with missing values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from knothole.cli.console import say
 from knothole.cli.files import check_native_path, open_model, save_native
 from knothole.errors import InvalidInput
 from knothole.files import check_output, whole_file
-from knothole.leaves.options import CHOICES, Method, Objective, TuningOptions
+from knothole.leaves.options import CHOICES, Method, Objective, RefitOptions
 from knothole.trees.pipelines.composed import is_composed
 
 
@@ -20,9 +20,9 @@ from knothole.trees.pipelines.composed import is_composed
     epilog="""
 \b
 Examples:
-  knothole tune model.json train.csv --target price -o tuned.knothole
-  knothole tune model.txt train.csv --target price --native tuned.txt
-  knothole tune model.knothole more.csv --target price -o tuned.knothole
+  knothole refit model.json train.csv --target price -o refitted.knothole
+  knothole refit model.txt train.csv --target price --native refitted.txt
+  knothole refit model.knothole more.csv --target price -o refitted.knothole
 
 TRAIN is the training table with its missing values. The result answers rows with missing values
 through knothole predict; --native writes the same trees with the new leaves as the library's own
@@ -36,10 +36,10 @@ file.
     "-o",
     "--output",
     type=options.FILE,
-    help="Where to write; by default MODEL with .tuned.knothole.",
+    help="Where to write; by default MODEL with .refitted.knothole.",
 )
 @click.option(
-    "--native", type=options.FILE, help="Also write the tuned model in the library's own format."
+    "--native", type=options.FILE, help="Also write the refitted model in the library's own format."
 )
 @options.choice_option(
     "--method",
@@ -66,8 +66,8 @@ file.
 )
 @options.conformalize_option
 @options.all_option
-@options.learning_options(200_000, "tune on")
-def tune(
+@options.learning_options(200_000, "refit on")
+def refit(
     model: Path,
     train: Path,
     target: str,
@@ -82,13 +82,13 @@ def tune(
     learning: options.Learning,
 ) -> None:
     """Refit the leaves of MODEL for rows with missing values, by the expected loss on TRAIN."""
-    tuning = TuningOptions(
+    refitting = RefitOptions(
         ridge="auto" if ridge is None else ridge,
         method=method,
         objective=objective,
         condition_on_target=condition_on_target,
     )
-    place = model.with_suffix(".tuned.knothole") if output is None else output
+    place = model.with_suffix(".refitted.knothole") if output is None else output
     inputs = model, train, *([] if held_out is None else [held_out])
     check_output(place, *inputs)
     options.check_held_out(held_out, target)
@@ -103,8 +103,8 @@ def tune(
         check_output(native, *inputs)
         if native.resolve() == place.resolve():
             raise InvalidInput(
-                f"--native: {native} is where the tuned model goes as well; choose another place "
-                f"for one of them, by --native or --output."
+                f"--native: {native} is where the refitted model goes as well; choose another "
+                f"place for one of them, by --native or --output."
             )
     table: Any
     y: Any
@@ -118,12 +118,12 @@ def tune(
     if robust is None:
         rows = frame if is_composed(opened.native) else table  # steps take a table as it is
         robust = options.learn(opened, rows, y, learning, "lost")
-    tuned = robust.tune(table, y, tuning)
-    tuned = options.conformalized(tuned, held_out, target, learning)
+    refitted = robust.refit_leaves(table, y, refitting)
+    refitted = options.conformalized(refitted, held_out, target, learning)
     if native is not None:
         with whole_file(native) as temporary:
-            save_native(tuned.to_native(), temporary)
+            save_native(refitted.to_native(), temporary)
         say(f"wrote {native}")
-    tuned.save(place)
-    say(f"{tuned!r}")
+    refitted.save(place)
+    say(f"{refitted!r}")
     say(f"wrote {place}")

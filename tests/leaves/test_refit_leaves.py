@@ -1,8 +1,8 @@
-"""``Robust.tune`` on real tables with holes: against the library's own way, and what is deployed.
+"""``Robust.refit_leaves`` on real tables: against the library's own way, and what is deployed.
 
 Errors are means over three splits, because a single one may go either way. Not every table gains:
-where the density knows little of a hole (independent columns, say) tuned leaves can lose to the old
-ones and to the library, so nothing is claimed here beyond these two tables.
+where the density knows little of a hole (independent columns, say) refitted leaves can lose to the
+old ones and to the library, so nothing is claimed here beyond these two tables.
 """
 
 from dataclasses import dataclass
@@ -57,8 +57,8 @@ def robust(regression):
 
 
 @pytest.fixture(scope="module")
-def tuned(regression, robust):
-    return robust.tune(regression.X, regression.y)
+def refitted(regression, robust):
+    return robust.refit_leaves(regression.X, regression.y)
 
 
 def ten_columns(return_X_y):
@@ -77,63 +77,65 @@ def test_boosted_models_are_better_than_their_library(kind, load):
         part = Deployed.of(kind(**SETTINGS), load, seed)
         robust = kh.wrap(part.model, part.X, density=MIXTURE, nan_policy="lost")
         native.append(part.error(part.model))
-        new.append(part.error(robust.tune(part.X, part.y)))
+        new.append(part.error(robust.refit_leaves(part.X, part.y)))
     assert np.mean(new) < np.mean(native)
 
 
-def test_the_model_s_own_rate_is_kept(tuned):
-    assert tuned.tuning_.method == "boosting"
-    assert tuned.tuning_.learning_rate == pytest.approx(0.1, rel=0.01)
+def test_the_model_s_own_rate_is_kept(refitted):
+    assert refitted.refit_.method == "boosting"
+    assert refitted.refit_.learning_rate == pytest.approx(0.1, rel=0.01)
 
 
-def test_the_density_of_deployment_stays(robust, tuned):
+def test_the_density_of_deployment_stays(robust, refitted):
     """The one over (X, y) is for training holes; at deployment y is not known."""
-    assert tuned.density_ is robust.density_
-    assert not tuned.density_.target_
-    assert tuned.tuning_.conditioned in ("values", "scores")
+    assert refitted.density_ is robust.density_
+    assert not refitted.density_.target_
+    assert refitted.refit_.conditioned in ("values", "scores")
 
 
-def test_not_recorded_is_no_state_once_every_nan_is_a_hole(regression, tuned):
+def test_not_recorded_is_no_state_once_every_nan_is_a_hole(regression, refitted):
     usual = kh.wrap(regression.model, regression.X, density=MIXTURE)
     assert any(column.nullable for column in usual.columns_)
-    again = usual.tune(regression.X, regression.y)
+    again = usual.refit_leaves(regression.X, regression.y)
     assert not any(column.nullable for column in again.columns_)
     np.testing.assert_allclose(
-        again.predict(regression.X_new), tuned.predict(regression.X_new), rtol=1e-9
+        again.predict(regression.X_new), refitted.predict(regression.X_new), rtol=1e-9
     )
 
 
 def test_states_stay_where_not_every_nan_is_a_hole(regression):
     usual = kh.wrap(regression.model, regression.X, density=MIXTURE)
-    again = usual.tune(regression.X, regression.y, nan_policy="native")
+    again = usual.refit_leaves(regression.X, regression.y, nan_policy="native")
     assert again.density_ is usual.density_ and again.nan_policy_ == "native"
 
 
 def test_options_are_given_by_name_or_as_one_object(regression, robust):
     X, y = regression.X, regression.y
-    options = kh.TuningOptions(ridge=3.0, objective="expected", learning_rate=0.1)
-    by_name = robust.tune(X, y, ridge=2.0, objective="expected", learning_rate=0.1)
-    as_one = robust.tune(X, y, options, ridge=2.0)
+    options = kh.RefitOptions(ridge=3.0, objective="expected", learning_rate=0.1)
+    by_name = robust.refit_leaves(X, y, ridge=2.0, objective="expected", learning_rate=0.1)
+    as_one = robust.refit_leaves(X, y, options, ridge=2.0)
     np.testing.assert_array_equal(as_one.ensemble_.value, by_name.ensemble_.value)
     settings = {"density": MIXTURE, "prefit": True}
     first, second = (
-        kh.ExpectedRegressor(regression.model, tune=tune, **settings).fit(X, y).robust_
-        for tune in (options, {"ridge": 3.0, "objective": "expected", "learning_rate": 0.1})
+        kh.ExpectedRegressor(regression.model, refit_leaves=refit_leaves, **settings)
+        .fit(X, y)
+        .robust_
+        for refit_leaves in (options, {"ridge": 3.0, "objective": "expected", "learning_rate": 0.1})
     )
     np.testing.assert_array_equal(first.ensemble_.value, second.ensemble_.value)
 
 
 def test_unknown_options_are_named_beside_the_known_ones(regression, robust):
-    message = "tune has no option 'rigde'; its options are ridge, .*method, .*, n_jobs"
+    message = "refit_leaves has no option 'rigde'; its options are ridge, .*method, .*, n_jobs"
     with pytest.raises(InvalidInput, match=message):
-        robust.tune(regression.X, regression.y, rigde=1.0)
-    expected = kh.ExpectedRegressor(regression.model, tune={"rigde": 1.0}, prefit=True)
+        robust.refit_leaves(regression.X, regression.y, rigde=1.0)
+    expected = kh.ExpectedRegressor(regression.model, refit_leaves={"rigde": 1.0}, prefit=True)
     with pytest.raises(InvalidInput, match=message):
         expected.fit(regression.X, regression.y)
 
 
 def test_values_that_the_model_takes_for_nan_beside_categories():
-    """They are holes, as NaN is, while densities are learned and leaves tuned."""
+    """They are holes, as NaN is, while densities are learned and leaves refitted."""
     rng = np.random.default_rng(0)
     size = rng.normal(size=300)
     city = pd.Categorical(np.where(size + rng.normal(size=300) > 0, "Graz", "Linz"))
@@ -146,5 +148,5 @@ def test_values_that_the_model_takes_for_nan_beside_categories():
         table = pd.DataFrame({"size": marked, "city": city})
         model = xgboost.XGBRegressor(missing=sentinel, **settings).fit(table, y)
         robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), nan_policy="lost")
-        values.append(robust.tune(table, y).ensemble_.value)
+        values.append(robust.refit_leaves(table, y).ensemble_.value)
     np.testing.assert_allclose(*values, atol=1e-6)
