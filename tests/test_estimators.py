@@ -1,4 +1,4 @@
-"""``wrap`` and ``Robust``: the face over trees, densities and reach."""
+"""``wrap`` and ``Robust``: the face over trees, densities and expectations."""
 
 import os
 import pickle
@@ -156,9 +156,9 @@ def test_expectation_by_hand(by_hand):
     margin, error = by_hand.margin(rows, return_error=True)
     assert_allclose(margin, prediction)
     assert (error == 0).all()
-    reach = by_hand.reach(rows).toarray()
-    assert_allclose(np.sort(reach, axis=1), [[0, 0, 0, 1], [0, 0, 0.5, 0.5], [0, 0, 0.5, 0.5],
-                                             [0.25] * 4])  # fmt: skip
+    probabilities = by_hand.leaf_probabilities(rows).toarray()
+    expected = [[0, 0, 0, 1], [0, 0, 0.5, 0.5], [0, 0, 0.5, 0.5], [0.25] * 4]
+    assert_allclose(np.sort(probabilities, axis=1), expected)
 
 
 def test_the_spread_of_a_probability(data):
@@ -566,7 +566,7 @@ def test_columns_in_another_order_and_no_rows_at_all(fitted):
     nothing = robust.predict(frame[:0], return_std=True, return_error=True)
     assert [len(part) for part in nothing] == [0, 0, 0, 0]
     assert robust.predict(frame[:0], quantiles=[0.1, 0.9]).shape == (0, 2)
-    assert robust.reach(frame[:0]).shape == (0, robust.ensemble_.n_leaves)
+    assert robust.leaf_probabilities(frame[:0]).shape == (0, robust.ensemble_.n_leaves)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_everything_comes_back(robust, path):
         again.predict(rows, return_std=True), robust.predict(rows, return_std=True), strict=True
     ):
         assert_array_equal(ours, theirs)
-    assert (again.reach(rows) != robust.reach(rows)).nnz == 0
+    assert (again.leaf_probabilities(rows) != robust.leaf_probabilities(rows)).nnz == 0
     assert_frame_equal(again.selection_, robust.selection_)
     assert (again.nan_policy_, again.loss_prior_) == (robust.nan_policy_, robust.loss_prior_)
     assert repr(again) == repr(robust) and again.columns_ == robust.columns_

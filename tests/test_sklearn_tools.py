@@ -258,7 +258,7 @@ def test_meta_estimators_offer_what_a_wrapped_model_offers(tmp_path):
     assert_array_equal(
         expected.predict(HOLES, quantiles=[0.1, 0.9]), robust.predict(HOLES, quantiles=[0.1, 0.9])
     )
-    assert expected.reach(HOLES).shape == robust.reach(HOLES).shape
+    assert expected.leaf_probabilities(HOLES).shape == robust.leaf_probabilities(HOLES).shape
     assert expected.impute(HOLES).notna().all().all()
     assert expected.robust_.predict(HOLES).index is HOLES.index
     gone = HOLES[["c", "a"]]

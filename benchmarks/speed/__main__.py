@@ -11,7 +11,17 @@ import click
 
 from benchmarks.speed.setting import Ratio
 
-SECTIONS = ("trees", "densities", "wrap", "cold", "reach", "learning", "scale", "parts", "serve")
+SECTIONS = (
+    "trees",
+    "densities",
+    "wrap",
+    "cold",
+    "expectation",
+    "learning",
+    "scale",
+    "parts",
+    "serve",
+)
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 RESULTS = PAGE.with_suffix(".json")
 LIBRARIES = ("numpy", "scikit-learn", "xgboost-cpu", "lightgbm", "catboost")

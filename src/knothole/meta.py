@@ -190,10 +190,10 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         X, options = self._known(X, options)
         return self.robust_.margin(X, **options)
 
-    def reach(self, X: Any, **options: Any) -> sparse.csr_matrix:
-        """Probability that each row reaches each leaf; see :meth:`Robust.reach`."""
+    def leaf_probabilities(self, X: Any, **options: Any) -> sparse.csr_matrix:
+        """Probability that each row reaches each leaf; see :meth:`Robust.leaf_probabilities`."""
         X, options = self._known(X, options)
-        return self.robust_.reach(X, **options)
+        return self.robust_.leaf_probabilities(X, **options)
 
     def conformalize(self, X: Any, y: Any, **options: Any) -> Self:
         """A copy that knows how far y lies from its predictions: :meth:`Robust.conformalize`."""

@@ -630,7 +630,7 @@ class Robust:
         margin, error = (like(X, flat(each)) for each in mean_and_error)
         return (margin, error) if return_error else margin
 
-    def reach(
+    def leaf_probabilities(
         self,
         X: Any,
         lost: Any = None,

@@ -129,7 +129,7 @@ def _large_trees_and_groups(density: Any, numbers: Any, y: Any) -> None:
     for rows in (single, [[np.nan, np.nan, 0.1]]):
         robust.margin(rows)
         robust.predict(rows, return_std=True)
-        robust.reach(rows)
+        robust.leaf_probabilities(rows)
     classifier = GradientBoostingClassifier(n_estimators=5, random_state=0).fit(numbers, y > 0)
     kh.wrap(classifier, numbers, density=density, random_state=0).predict_proba(single)
     level = np.random.default_rng(1).integers(0, 3, len(y))
@@ -142,7 +142,7 @@ def _large_trees_and_groups(density: Any, numbers: Any, y: Any) -> None:
         )  # fmt: skip
         for part in ([0.0, np.nan, np.nan, 0.1], [0.0, np.nan, np.nan, np.nan]):
             grouped.predict([part], return_std=True)
-            grouped.reach([part])
+            grouped.leaf_probabilities([part])
 
 
 def _ask(robust: Any, asked: Any) -> None:

@@ -105,5 +105,5 @@ def as_table(columns: Columns, X):
 
 
 def asked(expectation, question, table, lost=None):
-    """What an expectation answers ("margin", "reach", ...) of a table."""
+    """What an expectation answers ("margin", "leaf_probabilities", ...) of a table."""
     return getattr(expectation, question)(expectation.evidence(table, lost))

@@ -1,4 +1,4 @@
-"""Slow, obvious twins of reach: enumerate every cell of every hole and add up.
+"""Slow, obvious twins of leaf probabilities: enumerate every cell of every hole and add up.
 
 A cell is a category of a categorical variable, an interval between neighbouring cuts of a numeric
 one, or "not recorded". Its probability comes from the density's own ``log_evidence`` with
@@ -18,9 +18,9 @@ from knothole.trees.in_variables import in_variables
 
 @dataclass(frozen=True)
 class Answer:
-    """Every quantity of reach for one row, by enumeration."""
+    """Everything that follows from the leaf probabilities of one row, by enumeration."""
 
-    reach: np.ndarray  # (leaves,)
+    leaf_probabilities: np.ndarray  # (leaves,)
     pairs: np.ndarray  # (leaves, leaves)
     margins: np.ndarray  # (cells, outputs)
     probability: np.ndarray  # (cells,)
@@ -83,7 +83,7 @@ def enumerate_row(original, density, evidence, row):
     indicator = np.zeros((len(points), ensemble.n_leaves))
     np.put_along_axis(indicator, leaves, 1.0, axis=1)
     return Answer(
-        reach=probability @ indicator,
+        leaf_probabilities=probability @ indicator,
         pairs=indicator.T @ (probability[:, None] * indicator),
         margins=ensemble.margin(np.array(points), 1),
         probability=probability,

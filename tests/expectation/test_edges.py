@@ -145,12 +145,12 @@ def test_vanishing_density_has_a_finite_answer(density, numbers):
             margin, error = expectation.margin(
                 expectation.evidence(np.array([[far, np.nan, 0.5], [np.nan, far, far]]))
             )
-            reach = expectation.leaf_probabilities(
+            probabilities = expectation.leaf_probabilities(
                 expectation.evidence(np.array([[far, np.nan, 0.5]]))
             )
         assert np.isfinite(margin).all() and np.isfinite(error).all()
         assert (margin >= low - 1e-9).all() and (margin <= high + 1e-9).all()
-        np.testing.assert_allclose(reach.sum(), ensemble.n_trees, atol=1e-9)
+        np.testing.assert_allclose(probabilities.sum(), ensemble.n_trees, atol=1e-9)
 
 
 def leaf_bounds(ensemble):
@@ -256,29 +256,31 @@ def test_nan_is_the_models_own_value_in_a_nullable_column(two_nan):
 
 def test_where_a_missing_value_says_nothing_not_recorded_keeps_its_probability(two_nan):
     nothing = replace(two_nan, reading=Reading("infer", None))
-    reach = asked(nothing, "leaf_probabilities", np.array([[np.nan, 0.0]])).toarray()[0]
-    np.testing.assert_allclose(reach.sum(), 1.0, atol=1e-12)
-    assert abs(reach[1] - 0.25) < 0.02  # how often it was not recorded
+    probabilities = asked(nothing, "leaf_probabilities", np.array([[np.nan, 0.0]])).toarray()[0]
+    np.testing.assert_allclose(probabilities.sum(), 1.0, atol=1e-12)
+    assert abs(probabilities[1] - 0.25) < 0.02  # how often it was not recorded
 
 
 def test_a_mask_says_it_entry_by_entry(two_nan):
     rows = np.array([[np.nan, 0.0], [np.nan, 0.0]])
     mask = np.array([[True, False], [False, False]])
     found = asked(two_nan, "margin", rows, mask)[0]
-    reach = asked(two_nan, "leaf_probabilities", rows, mask).toarray()
-    assert reach[0, 1] == 0.0 and abs(reach[0, 0] - 2 / 3) < 0.05  # of the recorded values
+    probabilities = asked(two_nan, "leaf_probabilities", rows, mask).toarray()
+    assert (
+        probabilities[0, 1] == 0.0 and abs(probabilities[0, 0] - 2 / 3) < 0.05
+    )  # of the recorded values
     assert found[1] == 10.0
 
 
-def test_where_nan_is_a_hole_a_leaf_that_only_nan_reaches_has_reach_zero():
+def test_where_nan_is_a_hole_a_leaf_that_only_nan_reaches_has_probability_zero():
     ensemble = two_nan_ensemble()
     X = np.array([[-1.0, 0.1], [-2.0, 0.2], [1.0, 0.3], [np.nan, 0.4]] * 25)
     expectation = Expectation.of(ensemble, Factorized(random_state=0).fit(X))
-    reach = expectation.leaf_probabilities(
+    probabilities = expectation.leaf_probabilities(
         expectation.evidence(np.array([[np.nan, 0.0]]))
     ).toarray()[0]
-    assert reach[1] == 0.0
-    assert abs(reach[0] - 2 / 3) < 0.05
+    assert probabilities[1] == 0.0
+    assert abs(probabilities[0] - 2 / 3) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -320,11 +322,11 @@ def test_a_value_at_a_cut_goes_right_beside_a_hole(name, levels):
     at[:, 0], at[:, 1] = ensemble.cut[nodes], np.nan
     above, below = at.copy(), at.copy()
     above[:, 0], below[:, 0] = np.nextafter(at[:, 0], np.inf), np.nextafter(at[:, 0], -np.inf)
-    reach, to_the_right, to_the_left = (
+    probabilities, to_the_right, to_the_left = (
         asked(expectation, "leaf_probabilities", as_table(ensemble.columns, rows)).toarray()
         for rows in (at, above, below)
     )
-    np.testing.assert_allclose(reach, to_the_right, atol=1e-9)
+    np.testing.assert_allclose(probabilities, to_the_right, atol=1e-9)
     assert np.abs(to_the_right - to_the_left).max() > 0.1
     margin, right = (
         asked(expectation, "margin", as_table(ensemble.columns, rows))[0] for rows in (at, above)

@@ -1,4 +1,4 @@
-"""Every exact quantity of reach against enumeration, for every exact density."""
+"""Leaf probabilities and all that follows from them against enumeration, for exact densities."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def table_of(case):
 @pytest.mark.parametrize("density", EXACT)
 @settings(max_examples=8, deadline=None)
 @given(seed=seeds, shape=st.sampled_from([(1, 1), (1, 2), (2, 2)]))
-def test_margin_reach_and_moments_equal_enumeration(density, seed, shape):
+def test_margin_leaf_probabilities_and_moments_equal_enumeration(density, seed, shape):
     case = random_case(seed, density, n_rows=3, width=shape[0], n_outputs=shape[1])
     expectation = Expectation.of(case.ensemble, case.density)
     table = table_of(case)
@@ -38,10 +38,12 @@ def test_margin_reach_and_moments_equal_enumeration(density, seed, shape):
     np.testing.assert_allclose(margin, [a.mean for a in expected], atol=TOLERANCE)
     assert not error.any()
 
-    reach = expectation.leaf_probabilities(
+    probabilities = expectation.leaf_probabilities(
         expectation.density.evidence(table, case.holes)
     ).toarray()
-    np.testing.assert_allclose(reach, [a.reach for a in expected], atol=TOLERANCE)
+    np.testing.assert_allclose(
+        probabilities, [a.leaf_probabilities for a in expected], atol=TOLERANCE
+    )
 
     moments = expectation.moments(expectation.density.evidence(table, case.holes), method="exact")
     np.testing.assert_allclose(moments.mean, margin, atol=TOLERANCE)
@@ -52,7 +54,7 @@ def test_margin_reach_and_moments_equal_enumeration(density, seed, shape):
 @pytest.mark.parametrize("density", EXACT)
 @settings(max_examples=5, deadline=None)
 @given(seed=seeds)
-def test_pair_reach_equals_enumeration(density, seed):
+def test_probabilities_of_pairs_equal_enumeration(density, seed):
     """Lemma 2, for trees that share variables."""
     case = random_case(seed, density, n_rows=3)
     expectation = Expectation.of(case.ensemble, case.density)
@@ -86,17 +88,19 @@ def test_completions_agree_with_exact(density, seed):
 def test_rows_of_one_tree_sum_to_one_and_complete_rows_have_a_single_one():
     case = random_case(3, rate=0.4, n_rows=40, n_trees=4)
     expectation = Expectation.of(case.ensemble, case.density)
-    reach = expectation.leaf_probabilities(
+    probabilities = expectation.leaf_probabilities(
         expectation.density.evidence(table_of(case), case.holes)
     ).toarray()
-    sums = np.add.reduceat(reach, case.ensemble.leaf_start[:-1], axis=1)
+    sums = np.add.reduceat(probabilities, case.ensemble.leaf_start[:-1], axis=1)
     np.testing.assert_allclose(sums, 1.0, atol=1e-12)
 
     case = random_case(4, rate=0.0, n_rows=40, n_trees=4)
     expectation = Expectation.of(case.ensemble, case.density)
-    reach = expectation.leaf_probabilities(expectation.density.evidence(table_of(case), case.holes))
-    assert (reach.getnnz(axis=1) == 4).all()
-    np.testing.assert_allclose(reach.data, 1.0, atol=1e-12)
+    probabilities = expectation.leaf_probabilities(
+        expectation.density.evidence(table_of(case), case.holes)
+    )
+    assert (probabilities.getnnz(axis=1) == 4).all()
+    np.testing.assert_allclose(probabilities.data, 1.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("tol", [SHARE, SHARE / 3])  # the first words, and many more of them

@@ -127,7 +127,7 @@ def test_sums_over_rows_are_those_of_the_matrix(seed, density):
 @pytest.mark.parametrize("how", ["Mixture", "LatentTree", "completions"])
 @pytest.mark.parametrize("known_in_part", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_reach_of_trees_is_that_of_walks(seed, known_in_part, how, monkeypatch):
+def test_the_leaf_probabilities_of_trees_are_that_of_walks(seed, known_in_part, how, monkeypatch):
     """Of several chunks of rows, and groups of trees that serve two outputs."""
     monkeypatch.setattr(module, "TREES", 3)
     options = {"n_trees": 8, "depth": 5, "n_outputs": 2, "rate": 0.6}
@@ -140,9 +140,9 @@ def test_the_reach_of_trees_is_that_of_walks(seed, known_in_part, how, monkeypat
     whole, starts = expectation.leaf_probabilities(evidence), expectation.ensemble.leaf_start
     found = dict(expectation.leaf_probabilities_by_tree(evidence))
     assert set(found) == set(range(8))
-    for tree, reach in found.items():
+    for tree, probabilities in found.items():
         walked = whole[:, starts[tree] : starts[tree + 1]].toarray()
-        np.testing.assert_allclose(reach.toarray(), walked, rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(probabilities.toarray(), walked, rtol=1e-12, atol=1e-15)
 
 
 def test_impossible_rows_under_a_latent_tree_are_answered_as_by_walks():

@@ -70,7 +70,7 @@ def fitted(make, table, classes):
 
 
 def assert_native(model, table, density):
-    """Prediction, margin and reach of complete rows against the library and the trees."""
+    """Prediction, margin and leaf probabilities of complete rows, against library and trees."""
     X = table.to_numpy()
     ensemble = read(model)
     columns = ensemble.columns.describe(X)
@@ -84,9 +84,9 @@ def assert_native(model, table, density):
     # The engine's own walk, which `predict` does not take for complete rows.
     margin, _ = expectation.engine.margin(expectation.evidence(X))
     np.testing.assert_allclose(margin, ensemble.margin(X, 1), atol=1e-12 * scale)
-    reach = expectation.leaf_probabilities(expectation.evidence(X))
-    assert (reach.getnnz(axis=1) == ensemble.n_trees).all()
-    np.testing.assert_allclose(reach.data, 1.0, atol=1e-12)
+    probabilities = expectation.leaf_probabilities(expectation.evidence(X))
+    assert (probabilities.getnnz(axis=1) == ensemble.n_trees).all()
+    np.testing.assert_allclose(probabilities.data, 1.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", REGRESSORS)

@@ -465,8 +465,8 @@ def test_later_words_are_other_draws(density, numbers, ensemble):
     moments = engine.moments(evidence)
     np.testing.assert_allclose(moments.mean, mean, atol=1e-12)
     np.testing.assert_allclose(moments.std, margins.std(axis=(1, 2)), atol=1e-9)
-    reach = expectation.leaf_probabilities(evidence).toarray()
-    np.testing.assert_allclose(reach @ engine.value + ensemble.base, mean, atol=1e-9)
+    probabilities = expectation.leaf_probabilities(evidence).toarray()
+    np.testing.assert_allclose(probabilities @ engine.value + ensemble.base, mean, atol=1e-9)
 
 
 def test_quantiles_against_enumeration():

@@ -34,11 +34,11 @@ def rows():
 
 def answers(expectation, X, threads):
     rough = Expectation.of(expectation.original, expectation.density, tol=None)
-    reach = expectation.leaf_probabilities(expectation.evidence(X), threads=threads)
+    probabilities = expectation.leaf_probabilities(expectation.evidence(X), threads=threads)
     moments = expectation.moments(expectation.evidence(X[:300]), threads=threads)
     return [
         *expectation.margin(expectation.evidence(X), threads=threads),
-        reach.indptr, reach.indices, reach.data,
+        probabilities.indptr, probabilities.indices, probabilities.data,
         moments.mean, moments.variance,
         *rough.quantiles(expectation.evidence(X[:300]), [0.1, 0.9], threads=threads),
     ]  # fmt: skip
@@ -104,11 +104,13 @@ def assert_forest_works(density, n_trees):
     rows[rng.random(rows.shape) < 0.3] = np.nan
     margin, error = expectation.margin(expectation.evidence(rows), threads=1)
     assert np.isfinite(margin).all() and np.isfinite(error).all()
-    reach = expectation.leaf_probabilities(expectation.evidence(rows[:5]), threads=1)
-    np.testing.assert_allclose(reach.sum(axis=1), n_trees, rtol=1e-9)
+    probabilities = expectation.leaf_probabilities(expectation.evidence(rows[:5]), threads=1)
+    np.testing.assert_allclose(probabilities.sum(axis=1), n_trees, rtol=1e-9)
     if expectation.exact:
         weighted = ensemble.value[:, 0] * ensemble.tree_weight[ensemble.leaf_tree]
-        np.testing.assert_allclose(reach @ weighted + ensemble.base[0], margin[:5, 0], rtol=1e-9)
+        np.testing.assert_allclose(
+            probabilities @ weighted + ensemble.base[0], margin[:5, 0], rtol=1e-9
+        )
     np.testing.assert_array_equal(
         expectation.margin(expectation.evidence(X[:5]))[0], ensemble.margin(X[:5], 1)
     )

@@ -93,12 +93,12 @@ def test_complete_rows_keep_the_models_own_prediction_bit_for_bit(wrapped):
     assert_array_equal(robust.predict(X), robust.predict(X, corrected=False))
 
 
-def test_margin_and_reach_are_the_papers_and_so_is_corrected_false(wrapped):
+def test_margin_and_leaf_probabilities_are_the_papers_and_so_is_corrected_false(wrapped):
     robust, _ = wrapped
     plain = Robust(robust.expectation_)
     rows = holed()
     assert_array_equal(robust.margin(rows), plain.margin(rows))
-    assert (robust.reach(rows) != plain.reach(rows)).nnz == 0
+    assert (robust.leaf_probabilities(rows) != plain.leaf_probabilities(rows)).nnz == 0
     assert_array_equal(robust.predict(rows, corrected=False), plain.predict(rows))
     assert (robust.predict(rows) != plain.predict(rows)).any()
 

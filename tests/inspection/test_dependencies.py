@@ -191,7 +191,7 @@ def test_the_papers_quantities_and_all_other_rows_are_asked_of_p(wrapped):
     assert_array_equal(robust.margin(rows), under.margin(rows))
     assert_array_equal(robust.predict(rows, corrected=False), under.predict(rows))
     assert np.abs(robust.margin(rows) - own).max() > 0.5
-    assert (robust.reach(rows) != under.reach(rows)).nnz == 0
+    assert (robust.leaf_probabilities(rows) != under.leaf_probabilities(rows)).nnz == 0
     rows[:, 3] = HOLE  # nothing tells of it
     parts = replace(robust.learned_correction, dependencies=FunctionalDependencies.none())
     without = Robust(robust.expectation_, correction=parts)

@@ -74,10 +74,10 @@ def test_a_ridge_draws_averaged_leaves_to_the_mean():
     np.testing.assert_allclose(refitted.ensemble.value.sum(axis=1), 1.0)
 
 
-@pytest.mark.parametrize("reach", ["exact", "completions"])
-def test_forest_is_least_squares_on_leaf_indicators(reach):
+@pytest.mark.parametrize("integration", ["exact", "completions"])
+def test_forest_is_least_squares_on_leaf_indicators(integration):
     model = xgboost.XGBRegressor(n_estimators=6, max_depth=3, learning_rate=0.3).fit(X, y)
-    ensemble, refitted = read_and_refit(model, method="forest", reach=reach)
+    ensemble, refitted = read_and_refit(model, method="forest", integration=integration)
     indicator = np.zeros((len(X), ensemble.n_leaves))
     np.put_along_axis(indicator, ensemble.leaves(X), 1.0, axis=1)
     expected = np.linalg.lstsq(indicator, y - ensemble.base[0], rcond=1e-10)[0]
@@ -87,15 +87,15 @@ def test_forest_is_least_squares_on_leaf_indicators(reach):
     assert refitted.summary.error <= 1e-12
 
 
-@pytest.mark.parametrize("reach", ["exact", "completions"])
+@pytest.mark.parametrize("integration", ["exact", "completions"])
 @pytest.mark.parametrize("ridge", [0.0, 1.0])
-def test_boosting_is_xgboost(reach, ridge):
+def test_boosting_is_xgboost(integration, ridge):
     """Its leaf values are rounded to float32, and its gradients are sums in float32."""
     model = xgboost.XGBRegressor(
         n_estimators=8, max_depth=3, learning_rate=0.3, reg_lambda=ridge, tree_method="exact"
     ).fit(X, y)
     ensemble, refitted = read_and_refit(
-        model, method="boosting", ridge=ridge, learning_rate=0.3, reach=reach
+        model, method="boosting", ridge=ridge, learning_rate=0.3, integration=integration
     )
     np.testing.assert_allclose(refitted.ensemble.value, ensemble.value, atol=2e-6)
 

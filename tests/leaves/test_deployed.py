@@ -34,38 +34,39 @@ BOOSTED = xgboost.XGBRegressor(n_estimators=6, max_depth=3, learning_rate=0.4).f
 FOREST = RandomForestRegressor(4, max_depth=4, random_state=0).fit(HOLES, y)
 
 
-def slow_move(reach, rest, weight, ridge, theta):
+def slow_move(probabilities, rest, weight, ridge, theta):
     """The move by its definition: every kappa's hat matrix is written out."""
     rows, unit = weight.sum() ** 2 / (weight @ weight), (weight @ weight) / weight.sum()
     chosen, least = np.zeros_like(theta), weight @ (rest**2).sum(axis=1)
     for kappa in unit * KAPPAS:
         inverse = np.linalg.inv(
-            reach.T @ (weight[:, None] * reach) + (ridge + kappa) * np.eye(len(theta))
+            probabilities.T @ (weight[:, None] * probabilities)
+            + (ridge + kappa) * np.eye(len(theta))
         )
-        hat = reach @ inverse @ (reach.T * weight)
-        move = inverse @ (reach.T @ (weight[:, None] * rest) - ridge * theta)
-        left = weight @ ((rest - reach @ move) ** 2).sum(axis=1)
+        hat = probabilities @ inverse @ (probabilities.T * weight)
+        move = inverse @ (probabilities.T @ (weight[:, None] * rest) - ridge * theta)
+        left = weight @ ((rest - probabilities @ move) ** 2).sum(axis=1)
         score = left / (1 - np.trace(hat) / rows) ** 2
         if np.trace(hat) < rows and score < least:
             chosen, least = move, score
     return chosen
 
 
-def slow_moved(ensemble, reach, y, weights, ridge, rate, theta, *, in_turn):
+def slow_moved(ensemble, probabilities, y, weights, ridge, rate, theta, *, in_turn):
     """Every tree's leaves after their moves; y and theta above where they start.
 
     Trees in turn move by what those before leave, the others by what the average of all leaves.
     """
     moved = theta.copy()
-    average = reach @ theta / (1 if in_turn else ensemble.n_trees)
+    average = probabilities @ theta / (1 if in_turn else ensemble.n_trees)
     rest = y.copy() if in_turn else y - average
     for tree in range(ensemble.n_trees):
         own = ensemble.leaf_tree == tree
         best = theta[own] / rate
-        target = rest - reach[:, own] @ best if in_turn else rest
-        moved[own] += rate * slow_move(reach[:, own], target, weights[tree], ridge, best)
+        target = rest - probabilities[:, own] @ best if in_turn else rest
+        moved[own] += rate * slow_move(probabilities[:, own], target, weights[tree], ridge, best)
         if in_turn:
-            rest -= reach[:, own] @ moved[own]
+            rest -= probabilities[:, own] @ moved[own]
     return moved
 
 
@@ -73,12 +74,14 @@ def slow_moved(ensemble, reach, y, weights, ridge, rate, theta, *, in_turn):
 @given(seed=st.integers(0, 2**31 - 1), ridge=st.sampled_from([0.0, 0.8]))
 def test_a_move_is_the_least_of_what_it_minimises(seed, ridge):
     draw = np.random.default_rng(seed)
-    reach = draw.dirichlet(np.full(5, 0.3), size=30) * (draw.random((30, 5)) < 0.7)
+    probabilities = draw.dirichlet(np.full(5, 0.3), size=30) * (draw.random((30, 5)) < 0.7)
     rest, theta = draw.normal(size=(30, 2)), draw.normal(size=(5, 2))
     weight = draw.uniform(0.1, 2.0, 30)
-    gathered = DeployedSums.of(sparse.csr_matrix(reach), rest, weight)
+    gathered = DeployedSums.of(sparse.csr_matrix(probabilities), rest, weight)
     np.testing.assert_allclose(
-        gathered.solve(ridge, theta)[0], slow_move(reach, rest, weight, ridge, theta), atol=1e-9
+        gathered.solve(ridge, theta)[0],
+        slow_move(probabilities, rest, weight, ridge, theta),
+        atol=1e-9,
     )
     move, kappa = gathered.solve(ridge, theta, np.array([4.0]))
     if np.isinf(kappa):
@@ -86,10 +89,10 @@ def test_a_move_is_the_least_of_what_it_minimises(seed, ridge):
         return
 
     def objective(move):
-        error = weight @ ((rest - reach @ move) ** 2).sum(axis=1)
+        error = weight @ ((rest - probabilities @ move) ** 2).sum(axis=1)
         return error + ridge * ((theta + move) ** 2).sum() + kappa * (move**2).sum()
 
-    gradient = -2 * reach.T @ (weight[:, None] * (rest - reach @ move))
+    gradient = -2 * probabilities.T @ (weight[:, None] * (rest - probabilities @ move))
     gradient += 2 * ridge * (theta + move) + 2 * kappa * move
     np.testing.assert_allclose(gradient, 0.0, atol=1e-8)
     for _ in range(10):
@@ -100,24 +103,24 @@ def test_a_move_is_the_least_of_what_it_minimises(seed, ridge):
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**31 - 1), ridge=st.sampled_from([0.0, 0.8]), averaged=st.booleans())
 def test_moves_agree_with_enumeration(density, seed, ridge, averaged):
-    """Reach and predictions from every completion of every row; each tree by itself."""
+    """Leaf probabilities and predictions from every completion of every row, tree by tree."""
     n_trees = 3 if averaged else 1
     world = random_world(seed, density, n_rows=12, averaged=averaged, n_trees=n_trees, n_outputs=1)
     options = world.options | {"ridge": ridge, "method": "tree"}
     first = refit(*world.arguments, **options, objective="expected")
     found = refit(*world.arguments, **options, objective="deployed")
     problem, ensemble = problem_of(world), world.case.ensemble
-    reach = np.zeros((12, ensemble.n_leaves))
+    probabilities = np.zeros((12, ensemble.n_leaves))
     for row, answer in enumerate(world.answers):
         for probability, leaves in zip(answer.probability, answer.leaves, strict=True):
-            reach[row, leaves] += probability
+            probabilities[row, leaves] += probability
     unit, start = problem.tree_unit, problem.leaf_start
     theta = slow_moved(
-        ensemble, reach, problem.y - problem.offset, [world.weight] * n_trees, ridge, 1.0,
+        ensemble, probabilities, problem.y - problem.offset, [world.weight] * n_trees, ridge, 1.0,
         (world.theta(first.ensemble) - start) / unit, in_turn=False,
     )  # fmt: skip
     np.testing.assert_allclose(world.theta(found.ensemble), start + theta * unit, atol=1e-8)
-    predictions = ensemble.base + reach @ world.theta(found.ensemble)
+    predictions = ensemble.base + probabilities @ world.theta(found.ensemble)
     error = world.weight @ ((world.y - predictions) ** 2).sum(axis=1) / world.weight.sum()
     np.testing.assert_allclose(found.summary.after, error, atol=1e-9)
     assert found.summary.objective == "deployed"
@@ -133,14 +136,14 @@ def test_moves_of_many_trees_agree_with_their_slow_twin(model):
     options = {"sample_weight": weight, "ridge": 0.7}
     first = refit(ensemble, density, HOLES, y, **options, objective="expected")
     found = refit(ensemble, density, HOLES, y, **options)
-    reach = asked(Expectation.of(ensemble, density), "leaf_probabilities", HOLES).toarray()
+    probabilities = asked(Expectation.of(ensemble, density), "leaf_probabilities", HOLES).toarray()
     in_turn = model == "boosted"
     mean = np.average(y, weights=weight)
     start = 0.0 if in_turn else mean
     rest = y - (ensemble.base[0] if in_turn else mean)
     weights = [weight] * ensemble.n_trees
     expected = slow_moved(
-        ensemble, reach, rest[:, None], weights, 0.7, found.summary.learning_rate,
+        ensemble, probabilities, rest[:, None], weights, 0.7, found.summary.learning_rate,
         first.ensemble.value - start, in_turn=in_turn,
     )  # fmt: skip
     np.testing.assert_allclose(found.ensemble.value, start + expected, atol=1e-8)
@@ -217,7 +220,7 @@ def test_large_trees_stay_behind(monkeypatch):
 def test_the_summary_is_of_the_model_that_is_returned():
     """Also where draws have missed leaves that rows reach under p(X)."""
     tree = read(DecisionTreeRegressor(random_state=0).fit(HOLES, y))
-    found = refit(tree, DENSITY, HOLES, y, reach="completions")
+    found = refit(tree, DENSITY, HOLES, y, integration="completions")
     assert len(found.summary.unreached)
     expectation = Expectation.of(tree, DENSITY, "completions").with_values(found.ensemble.value)
     margin = expectation.margin(expectation.evidence(HOLES))[0][:, 0]
@@ -267,22 +270,22 @@ def test_blocks_trees_and_threads_do_not_matter(density, monkeypatch):
 
 def test_sums_merge_in_any_order():
     draw = np.random.default_rng(6)
-    reach = sparse.random(200, 6, 0.5, "csr", random_state=0)
+    probabilities = sparse.random(200, 6, 0.5, "csr", random_state=0)
     rest, weight, theta = draw.normal(size=(200, 1)), draw.random(200), draw.normal(size=(6, 1))
-    whole = DeployedSums.of(reach, rest, weight)
+    whole = DeployedSums.of(probabilities, rest, weight)
     pairs = draw.permutation(200).reshape(100, 2)
-    parts = [DeployedSums.of(reach[rows], rest[rows], weight[rows]) for rows in pairs]
+    parts = [DeployedSums.of(probabilities[rows], rest[rows], weight[rows]) for rows in pairs]
     merged = reduce(joined, parts)
     np.testing.assert_allclose(merged.solve(1.0, theta)[0], whole.solve(1.0, theta)[0], atol=1e-10)
 
 
 def test_the_unit_of_weights_does_not_matter():
     draw = np.random.default_rng(7)
-    reach = sparse.csr_matrix(draw.dirichlet(np.full(4, 0.3), size=50))
+    probabilities = sparse.csr_matrix(draw.dirichlet(np.full(4, 0.3), size=50))
     theta = draw.normal(size=(4, 1))
-    rest, weight = reach @ draw.normal(size=(4, 1)) - reach @ theta, draw.random(50)
-    one = DeployedSums.of(reach, rest, weight).solve(0.5, theta)
-    many = DeployedSums.of(reach, rest, 100 * weight).solve(50.0, theta)
+    rest, weight = probabilities @ draw.normal(size=(4, 1)) - probabilities @ theta, draw.random(50)
+    one = DeployedSums.of(probabilities, rest, weight).solve(0.5, theta)
+    many = DeployedSums.of(probabilities, rest, 100 * weight).solve(50.0, theta)
     assert many[1] == pytest.approx(100 * one[1])
     np.testing.assert_allclose(many[0], one[0], rtol=1e-9)
     assert np.isfinite(one[1])

@@ -119,8 +119,8 @@ def test_all_leaves_at_once_are_the_solution_of_the_system(world, ridge):
 def test_completions_come_to_the_exact_solution(method):
     world = random_world(6, n_rows=40, n_trees=1 if method == "tree" else 3)
     options = world.options | {"method": method, "learning_rate": 0.7}
-    exact = refit(*world.arguments, **options, reach="exact")
-    drawn = refit(*world.arguments, **options, reach="completions", words=64)
+    exact = refit(*world.arguments, **options, integration="exact")
+    drawn = refit(*world.arguments, **options, integration="completions", words=64)
     assert exact.summary.exact
     assert not drawn.summary.exact
     spread = np.std(exact.ensemble.value)
@@ -154,7 +154,7 @@ def test_threads_do_not_matter(method):
             **world.options,
             method=method,
             learning_rate=0.7,
-            reach="completions",
+            integration="completions",
             n_jobs=n,
         )
         for n in (1, 2)
@@ -182,7 +182,7 @@ def test_losses_are_told_of_draws_that_took_no_part(method):
     """The loss over the draws that leaves were fitted to would tell how well they fit those."""
     world = random_world(6, n_rows=12, rate=0.7, n_trees=3, averaged=method == "tree")
     refitted = refit(
-        *world.arguments, method=method, reach="completions", ridge=0.0, objective="expected",
+        *world.arguments, method=method, integration="completions", ridge=0.0, objective="expected",
         learning_rate=1.0 if method == "boosting" else "auto", **world.options,
     )  # fmt: skip
     used, other = draws_of(world), draws_of(world, first_word=1)

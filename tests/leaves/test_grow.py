@@ -129,10 +129,14 @@ def test_leaves_are_those_of_prop_2_but_for_the_draws(seed):
     model.fit(drawn, targets, sample_weight=weights)
     leaf, errors = model.apply(table), []
     for node in np.unique(leaf):
-        reach = np.bincount(row, weight * (leaf == node), minlength=40) / small.weight
-        mass = small.weight @ reach
-        exact = (small.weight * reach) @ small.y / mass
-        spread = small.weight * (small.y - exact) * np.sqrt(np.maximum(reach - reach**2, 0) / DRAWS)
+        probabilities = np.bincount(row, weight * (leaf == node), minlength=40) / small.weight
+        mass = small.weight @ probabilities
+        exact = (small.weight * probabilities) @ small.y / mass
+        spread = (
+            small.weight
+            * (small.y - exact)
+            * np.sqrt(np.maximum(probabilities - probabilities**2, 0) / DRAWS)
+        )
         errors.append(np.sqrt((spread**2).sum()) / mass)
         assert abs(model.tree_.value[node, 0, 0] - exact) < 4 * errors[-1]
     assert max(errors) < 0.01

@@ -134,9 +134,9 @@ def test_each_tree_of_an_average_is_best_by_itself(density, seed, ridge):
 def test_prop_2_is_the_formula():
     world = random_world(5, n_trees=1, n_rows=6)
     theta, result = refitted_theta(world, ridge=0.5)
-    reach = np.array([answer.reach for answer in world.answers])
+    probabilities = np.array([answer.leaf_probabilities for answer in world.answers])
     rest = (world.y - world.case.ensemble.base)[:, 0] * world.weight
-    expected = (rest @ reach) / (0.5 + world.weight @ reach)
+    expected = (rest @ probabilities) / (0.5 + world.weight @ probabilities)
     np.testing.assert_allclose(theta[:, 0], expected, atol=1e-12)
     assert result.summary.method == "tree"
 
@@ -154,12 +154,12 @@ def test_forest_is_at_least_as_good_as_boosting_and_trees(seed, shape):
     assert loss["forest"] <= loss["tree"] + 1e-9
 
 
-@pytest.mark.parametrize("reach", ["exact", "completions"])
+@pytest.mark.parametrize("integration", ["exact", "completions"])
 @settings(max_examples=8, deadline=None)
 @given(seed=seeds, shape=shapes)
-def test_the_reported_loss_of_all_leaves_never_rises_without_a_ridge(reach, seed, shape):
+def test_the_reported_loss_of_all_leaves_never_rises_without_a_ridge(integration, seed, shape):
     world = random_world(seed, width=shape[0], n_outputs=shape[1], n_trees=4)
-    _, result = refitted_theta(world, ridge=0.0, method="forest", reach=reach)
+    _, result = refitted_theta(world, ridge=0.0, method="forest", integration=integration)
     summary = result.summary
     # Completions are judged by draws that took no part.
     assert summary.after <= summary.before + 1e-9 + 4 * summary.error
@@ -179,7 +179,8 @@ def test_conditioned_on_the_target(density, form, monkeypatch):
     target = in_form(world.y[:, 0], form)
     given = replace(world, density=result.joint, target=target)
     assert not np.allclose(
-        [answer.reach for answer in given.answers], [answer.reach for answer in world.answers]
+        [answer.leaf_probabilities for answer in given.answers],
+        [answer.leaf_probabilities for answer in world.answers],
     )
     world = given
     theta = world.theta(result.ensemble)

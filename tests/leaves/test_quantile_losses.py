@@ -108,10 +108,10 @@ def test_no_leaves_of_a_tree_are_better(recipe, seed, ridge, averaged):
 
 
 def leaf_rows(world, leaf):
-    """(row, weight, reach) of the rows that reach a leaf."""
+    """(row, weight, leaf probability) of the rows that reach a leaf."""
     for n, answer in enumerate(world.answers):
-        if answer.reach[leaf] > 0:
-            yield n, world.weight[n], answer.reach[leaf]
+        if answer.leaf_probabilities[leaf] > 0:
+            yield n, world.weight[n], answer.leaf_probabilities[leaf]
 
 
 @settings(max_examples=4, deadline=None)
@@ -277,8 +277,8 @@ def test_trees_by_completions_are_close_to_exact_ones():
     model = RandomForestRegressor(3, criterion="absolute_error", max_depth=3, random_state=0)
     ensemble, options = read(model.fit(X, y)), {"condition_on_target": False, "words": 16}
     exact, drawn = (
-        refit(ensemble, DENSITY, HOLES, y, reach=reach, **options)
-        for reach in ("exact", "completions")
+        refit(ensemble, DENSITY, HOLES, y, integration=integration, **options)
+        for integration in ("exact", "completions")
     )
     assert exact.summary.exact and not drawn.summary.exact and drawn.summary.error > 0
     assert drawn.summary.after == pytest.approx(exact.summary.after, abs=6 * drawn.summary.error)

@@ -116,9 +116,9 @@ def test_a_rate_that_nothing_tells_is_cross_validated(density):
     assert again.summary.learning_rate == 1.0
 
 
-@pytest.mark.parametrize("reach", ["exact", "completions"])
-def test_few_trees_take_larger_steps_until_the_loss_does_not_rise(reach, density):
-    options = {"condition_on_target": False, "reach": reach}
+@pytest.mark.parametrize("integration", ["exact", "completions"])
+def test_few_trees_take_larger_steps_until_the_loss_does_not_rise(integration, density):
+    options = {"condition_on_target": False, "integration": integration}
     ensemble = boosted(4, 0.1)
     own = refit(
         ensemble, density, HOLES, y, method="boosting", learning_rate=0.1, **options
@@ -143,7 +143,7 @@ def test_full_steps_may_raise_the_loss_where_all_leaves_at_once_do_not():
         table,
         target,
     )
-    options = {"reach": "exact", "condition_on_target": False, "ridge": 0.0}
+    options = {"integration": "exact", "condition_on_target": False, "ridge": 0.0}
     greedy = refit(*arguments, method="boosting", learning_rate=1.0, **options).summary
     at_once = refit(*arguments, method="forest", **options).summary
     own = refit(*arguments, **options).summary

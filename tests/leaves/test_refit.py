@@ -121,11 +121,16 @@ def test_a_large_ridge_draws_leaves_to_the_weighted_mean():
 
 
 @pytest.mark.parametrize("method", ["forest", "boosting"])
-@pytest.mark.parametrize("reach", ["exact", "completions"])
-def test_unreached_leaves_of_whole_models_keep_their_values_without_a_ridge(method, reach):
+@pytest.mark.parametrize("integration", ["exact", "completions"])
+def test_unreached_leaves_of_whole_models_keep_their_values_without_a_ridge(method, integration):
     world = random_world(5, n_rows=3, rate=0.1, n_trees=3)
     ensemble = world.case.ensemble
-    options = {**world.options, "method": method, "reach": reach, "objective": "expected"}
+    options = {
+        **world.options,
+        "method": method,
+        "integration": integration,
+        "objective": "expected",
+    }
     refitted = refit(*world.arguments, ridge=0.0, learning_rate=1.0, **options)
     missed = refitted.summary.unreached
     assert 0 < len(missed) < ensemble.n_leaves
@@ -135,15 +140,15 @@ def test_unreached_leaves_of_whole_models_keep_their_values_without_a_ridge(meth
 
 
 @pytest.mark.parametrize("method", ["forest", "boosting"])
-@pytest.mark.parametrize("reach", ["exact", "completions"])
-def test_trees_without_weight_keep_their_values(method, reach):
+@pytest.mark.parametrize("integration", ["exact", "completions"])
+def test_trees_without_weight_keep_their_values(method, integration):
     world = random_world(3, n_rows=20, n_trees=3)
     ensemble = world.case.ensemble
     weights = ensemble.tree_weight.copy()
     weights[1] = 0.0
     ensemble = replace(ensemble, tree_weight=weights)
     arguments = (ensemble, *world.arguments[1:])
-    options = world.options | {"method": method, "reach": reach, "learning_rate": 0.5}
+    options = world.options | {"method": method, "integration": integration, "learning_rate": 0.5}
     refitted = refit(*arguments, **options).ensemble
     idle = ensemble.leaf_tree == 1
     np.testing.assert_array_equal(refitted.value[idle], ensemble.value[idle])
@@ -153,7 +158,7 @@ def test_trees_without_weight_keep_their_values(method, reach):
 @pytest.mark.parametrize("method", ["forest", "boosting"])
 def test_weights_are_repeated_rows(method, model):
     times = rng.integers(0, 3, 300)
-    options = {"method": method, "condition_on_target": False, "reach": "exact"}
+    options = {"method": method, "condition_on_target": False, "integration": "exact"}
     weighted = refit(read(model), DENSITY, HOLES, y, sample_weight=times, **options)
     rows = np.repeat(np.arange(300), times)
     repeated = refit(read(model), DENSITY, HOLES[rows], y[rows], **options)

@@ -115,15 +115,15 @@ def problem_of(world):
     return Problem.of(world.case.ensemble, world.y, world.weight)
 
 
-def refit(ensemble, density, X, y, *, sample_weight=None, reach="auto", words=1, **options):
+def refit(ensemble, density, X, y, *, sample_weight=None, integration="auto", words=1, **options):
     """Refit on a table, with options by name.
 
-    Pairs of trees are integrated exactly however many they are if ``reach`` says so; ``words`` of
-    64 draws have incomplete rows otherwise.
+    Pairs of trees are integrated exactly however many they are if ``integration`` says so;
+    ``words`` of 64 draws have incomplete rows otherwise.
     """
-    work = np.inf if reach == "exact" else solve.EXACT_WORK
+    work = np.inf if integration == "exact" else solve.EXACT_WORK
     with mock.patch.object(solve, "EXACT_WORK", work), mock.patch.object(draws, "WORDS", words):
         return refit_matrix(
             ensemble, density, density.columns_.matrix(X), y, RefitOptions(**options),
-            sample_weight=sample_weight, reach=reach,
+            sample_weight=sample_weight, integration=integration,
         )  # fmt: skip

@@ -112,7 +112,7 @@ class Losses:
     lost : float64 (variables,)
         The probability that each variable was recorded, and lost; NaN where it is observed.
     margins, predictions : float64 (outcomes, outputs)
-    reach : float64 (leaves,)
+    leaf_probabilities : float64 (leaves,)
     """
 
     cell: np.ndarray
@@ -120,7 +120,7 @@ class Losses:
     lost: np.ndarray
     margins: np.ndarray
     predictions: np.ndarray
-    reach: np.ndarray
+    leaf_probabilities: np.ndarray
 
     @property
     def mean(self):

@@ -75,7 +75,9 @@ def check_exact(expectation, evidence, expected):
     np.testing.assert_allclose(margin, [each.mean for each in expected], atol=TOLERANCE)
     assert not error.any()
     leaves = expectation.leaf_probabilities(evidence).toarray()
-    np.testing.assert_allclose(leaves, [each.reach for each in expected], atol=TOLERANCE)
+    np.testing.assert_allclose(
+        leaves, [each.leaf_probabilities for each in expected], atol=TOLERANCE
+    )
     first = expectation.ensemble.leaf_start
     for tree, matrix in expectation.leaf_probabilities_by_tree(evidence):
         own = leaves[:, first[tree] : first[tree + 1]]
@@ -173,9 +175,9 @@ def test_drawn_margins_agree_with_enumeration(density, seed, prior):
         # As far off as 64 independent draws of a margin with this spread, at most.
         assert (np.abs(found - [each.mean for each in expected]) <= 6 * std / 8 + 1e-9).all()
     leaves = drawn.leaf_probabilities(evidence).toarray()
-    reach = np.array([each.reach for each in expected])
-    spread = np.sqrt(np.maximum(reach * (1 - reach), 0))
-    assert (np.abs(leaves - reach) <= 6 * spread / 8 + 1e-9).all()
+    probabilities = np.array([each.leaf_probabilities for each in expected])
+    spread = np.sqrt(np.maximum(probabilities * (1 - probabilities), 0))
+    assert (np.abs(leaves - probabilities) <= 6 * spread / 8 + 1e-9).all()
 
 
 @pytest.mark.parametrize("density", ["Mixture", "LatentTree"])

@@ -124,14 +124,14 @@ def test_what_cannot_be_reached_is_said(models, densities):
         robust.margin(rows)
 
 
-def test_reach_times_leaf_values_is_the_margin(models, densities):
-    """Rows that were given more draws for their margin have as many for their reach."""
+def test_leaf_probabilities_times_values_are_the_margin(models, densities):
+    """Rows with more draws for their margin have as many for their leaf probabilities."""
     X, regressor, _ = models
     robust = kh.wrap(regressor, X, density=densities["GaussianMixture"])
     rows = missingness.mcar(X[:40], 0.5, 2)
     ensemble = robust.ensemble_
     values = ensemble.value[:, 0] * ensemble.tree_weight[ensemble.leaf_tree]
-    margin = robust.reach(rows) @ values + ensemble.base[0]
+    margin = robust.leaf_probabilities(rows) @ values + ensemble.base[0]
     np.testing.assert_allclose(margin, robust.margin(rows), rtol=1e-10, atol=1e-10)
 
 
@@ -376,9 +376,9 @@ def test_rows_that_lack_a_single_number_are_exact_under_a_gaussian_mixture(norma
         assert not error.any()
         ensemble = robust.ensemble_
         values = ensemble.value[:, 0] * ensemble.tree_weight[ensemble.leaf_tree]
-        reach = robust.reach(rows)
-        np.testing.assert_allclose(reach @ values + ensemble.base[0], margin, rtol=1e-12)
-        totals = np.add.reduceat(reach.toarray(), ensemble.leaf_start[:-1], axis=1)
+        probabilities = robust.leaf_probabilities(rows)
+        np.testing.assert_allclose(probabilities @ values + ensemble.base[0], margin, rtol=1e-12)
+        totals = np.add.reduceat(probabilities.toarray(), ensemble.leaf_start[:-1], axis=1)
         np.testing.assert_allclose(totals, 1, rtol=1e-12)
         drawn = robust.density_.complete(rows, draws=64 * 128)
         slow = ensemble.predict(drawn.reshape(-1, 4)).reshape(12, -1)

@@ -94,7 +94,7 @@ def _answers(wrapped, X):
         "quantiles": regressor.predict(X, quantiles=[0.05, 0.5, 0.95]),
         "margin": margin,
         "error": error,
-        "reach": regressor.reach(X).toarray(),
+        "leaf_probabilities": regressor.leaf_probabilities(X).toarray(),
         "label": classifier.predict(X),
         "probability": probability,
         "spread of probability": spread,

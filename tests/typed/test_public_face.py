@@ -38,7 +38,9 @@ def test_questions_have_answers_of_their_own(robust: kh.Robust) -> None:
     assert isinstance(assert_type(robust.explain(X[:2]), Explanation), Explanation)
     assert isinstance(assert_type(robust.acquire(X[:2]), Acquisition), Acquisition)
     assert isinstance(assert_type(robust.score(X, X[:, 0]), float), float)
-    assert isinstance(assert_type(robust.reach(X[:2]), sparse.csr_matrix), sparse.csr_matrix)
+    assert isinstance(
+        assert_type(robust.leaf_probabilities(X[:2]), sparse.csr_matrix), sparse.csr_matrix
+    )
     assert assert_type(robust.n_features_in_, int) == 2
     refitted = assert_type(robust.refit_leaves(X, X[:, 0]), kh.Robust)
     assert type(assert_type(refitted.conformalize(X, X[:, 0]), kh.Robust)) is kh.Robust

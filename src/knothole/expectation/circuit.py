@@ -1,4 +1,4 @@
-"""Reach under any circuit, exactly: the circuit is evaluated once for each leaf a row can reach.
+"""Leaf probabilities under any circuit, exactly: it is evaluated once for each leaf a row can reach.
 
 Nothing is known of a circuit's shape that would let a walk share work, as mixtures and latent
 trees do. So leaves that agree with the observed part of a row are listed, and the pairs (row, leaf)
@@ -6,7 +6,7 @@ become rows of one evaluation in which every hole is confined to the leaf's regi
 
     r(leaf) = p(region of leaf, x_o) / p(x_o).
 
-Pair reach (Lemma 2) is the same with the intersection of two regions.
+The probability of a pair of leaves (Lemma 2) is the same with the intersection of two regions.
 """
 
 from __future__ import annotations
@@ -68,34 +68,34 @@ class CircuitEngine(ExactEngine):
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
-        """The reach matrix of a chunk, part by part."""
+        """The leaf probabilities of a chunk, part by part."""
         known = Known(self.density, evidence)
         row, leaf = self._candidates(evidence)
         for start in range(0, len(row), EVALUATIONS):
             some = slice(start, start + EVALUATIONS)
-            reach = self._reach(known, row[some], [leaf[some]])
-            yield Entries(row[some], leaf[some], reach)
+            probability = self._leaf_probability(known, row[some], [leaf[some]])
+            yield Entries(row[some], leaf[some], probability)
 
     def squares(self, evidence: Evidence) -> Floats:
         """E[margin^2] of each output, without the base, (rows, outputs): Lemma 2."""
         out = np.zeros((len(evidence.points), self.ensemble.n_outputs))
         output = self.ensemble.tree_output[self.ensemble.leaf_tree]
-        for row, leaf, other, reach in self._pairs(evidence):
+        for row, leaf, other, probability in self._pairs(evidence):
             same = output[leaf] == output[other]
             row, leaf, other = row[same], leaf[same], other[same]
-            weight = reach[same] * np.where(leaf == other, 1.0, 2.0)
+            weight = probability[same] * np.where(leaf == other, 1.0, 2.0)
             for j in range(self.value.shape[1]):
                 values = self.value[leaf, j] * self.value[other, j]
                 np.add.at(out, (row, output[leaf] + j), weight * values)
         return out
 
     def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
-        """Add the rows' weighted pair reach to ``out`` (leaves, leaves)."""
-        for row, leaf, other, reach in self._pairs(evidence):
-            np.add.at(out, (leaf, other), row_weight[row] * reach)
+        """Add the rows' weighted probabilities of pairs to ``out`` (leaves, leaves)."""
+        for row, leaf, other, probability in self._pairs(evidence):
+            np.add.at(out, (leaf, other), row_weight[row] * probability)
 
     def _pairs(self, evidence: Evidence) -> Iterator[tuple[Integers, Integers, Integers, Floats]]:
-        """(row, leaf, other leaf, pair reach), a leaf with itself or with those of later trees."""
+        """(row, leaf, other leaf, probability of both): with itself, or with those of later trees."""
         known = Known(self.density, evidence)
         candidates, leaves = self._candidates(evidence)
         order = np.lexsort((leaves, candidates))
@@ -107,9 +107,11 @@ class CircuitEngine(ExactEngine):
             for at in range(0, len(first), EVALUATIONS):
                 leaf, other = own[first[at : at + EVALUATIONS]], own[second[at : at + EVALUATIONS]]
                 rows = np.full(len(leaf), row, dtype=np.int32)
-                yield rows, leaf, other, self._reach(known, rows, [leaf, other])
+                yield rows, leaf, other, self._leaf_probability(known, rows, [leaf, other])
 
-    def _reach(self, known: Known, row: NDArray[Any], leaves: list[NDArray[Any]]) -> Floats:
+    def _leaf_probability(
+        self, known: Known, row: NDArray[Any], leaves: list[NDArray[Any]]
+    ) -> Floats:
         """p(a row's holes are in the regions of all these leaves | x_o), for each of ``row``."""
         terms = [term[row] for term in known.terms]
         entries = [self.entry[leaf].toarray() - 1 for leaf in leaves]

@@ -128,7 +128,7 @@ class Expectation:
         method : {"auto", "exact", "completions"}
             How holes are integrated. "auto" is exact where the density allows.
         tol : float, optional
-            For completions: the standard error of answers to reach, as a share of the spread of
+            For completions: the standard error to be met by answers, as a share of the spread of
             the model's outputs; None for what the first draws give.
         seed : int
             For completions: which draws.

@@ -68,7 +68,7 @@ def refit(
     options: RefitOptions = RefitOptions(),  # noqa: B008 (frozen)
     *,
     sample_weight: Any = None,
-    reach: Literal["auto", "exact", "completions"] = "auto",
+    integration: Literal["auto", "exact", "completions"] = "auto",
     drawn: Sample | None = None,
 ) -> Refitted:
     """Leaf values that suit rows with missing values (Props. 2 to 4, and a step past them).
@@ -91,7 +91,7 @@ def refit(
         Their targets, or labels of classes.
     options : RefitOptions
     sample_weight : array (rows,), optional
-    reach : {"auto", "exact", "completions"}
+    integration : {"auto", "exact", "completions"}
         How missing values are integrated. "auto" is exact where the density allows.
     drawn : Sample, optional
         Where the rows come from, if they are a sample of a table in parts. Leaves are then solved
@@ -135,7 +135,7 @@ def refit(
         labels = ensemble.classes is not None or not ensemble.link.linear
         known = Conditioned.of(density, training, np.asarray(y), labels)
 
-    expectation = Expectation.of(part, known.density, reach, reading=NATIVE)
+    expectation = Expectation.of(part, known.density, integration, reading=NATIVE)
     evidence = expectation.evidence_of(matrix, None, known.target)
     if isinstance(problem.loss, Pinball) and not np.isnan(evidence.points).any():
         options = options.changed(objective="expected")  # see knothole.leaves.deployed
@@ -148,7 +148,7 @@ def refit(
         )  # fmt: skip
     solution = solve(problem, expectation, evidence, options, rates, everything)
     if options.objective == "deployed":
-        without_y = Expectation.of(part, density, reach, reading=NATIVE)
+        without_y = Expectation.of(part, density, integration, reading=NATIVE)
         evidence = without_y.evidence_of(matrix)
         solution = deployed.move(solution, problem, without_y, evidence, options)
 

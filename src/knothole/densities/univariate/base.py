@@ -2,8 +2,8 @@
 
 A distribution is the distribution of one variable given the state of a latent (the component of a
 mixture, a node of a latent tree), for all ``n_states`` states at once. Every family is written in
-one form, so that EM, reach and sampling need no code per family: a value ``x`` is *encoded* once
-as a code ``c``, a number ``z`` and a base measure ``h``, and then
+one form, so that EM, expectations and sampling need no code per family: a value ``x`` is *encoded*
+once as a code ``c``, a number ``z`` and a base measure ``h``, and then
 
     log p(x | k) = h + table[c, k] + z * linear[k] + z**2 * square[k].
 

@@ -52,7 +52,7 @@ def run():
             if not expectation.exact:
                 note += f", standard error {100 * spread:.2f} % of the target's sd"
             yield Ratio(
-                "reach", f"{name}, 10,000 rows, {rate:.0%} holes, one thread", ours, native,
+                "expectation", f"{name}, 10,000 rows, {rate:.0%} holes, one thread", ours, native,
                 "XGBoost inplace_predict of these rows", limit, note,
             )  # fmt: skip
             speeds[name, rate] = ours
@@ -67,7 +67,7 @@ def run():
     rmse = np.sqrt(np.mean((_averaged(imputer, booster, holes) - truth) ** 2))
     for name in ("Mixture(32)", "GaussianMixture(16)"):
         yield Ratio(
-            "reach", f"{name} against {DRAWS} averaged posterior imputations, 30 % holes",
+            "expectation", f"{name} against {DRAWS} averaged posterior imputations, 30 % holes",
             speeds[name, 0.3], instead, "IterativeImputer(sample_posterior=True), XGBoost",
             1 / 100, f"their RMSE {rmse:.3f}",
         )  # fmt: skip
@@ -81,7 +81,7 @@ def _one_row(name, expectation, model, row, limit):
     )
     note = f"{1e3 * ours:.2f} ms and {1e3 * native:.2f} ms"
     return Ratio(
-        "reach", f"{name}: robust.predict of a frame of one row", ours, native + 1e-3 * limit,
+        "expectation", f"{name}: robust.predict of a frame of one row", ours, native + 1e-3 * limit,
         f"XGBoost's own predict of it, and {limit} ms", 1.0, note,
     )  # fmt: skip
 
@@ -98,7 +98,7 @@ def _classified(X, y, holes, regressor):
     _, error = ask(classifier)
     ours, theirs = side_by_side(lambda: ask(classifier), lambda: ask(regressor))
     return Ratio(
-        "reach", "Mixture(32), a classifier: 10,000 rows, 30 % holes, one thread",
+        "expectation", "Mixture(32), a classifier: 10,000 rows, 30 % holes, one thread",
         ours, theirs, "a regressor's expected predictions", 2.0,
         f"standard error {np.sqrt(np.mean(error**2)):.4f}",
     )  # fmt: skip
@@ -111,7 +111,7 @@ def _two_threads(name, expectation, holes):
         for n in (1, 2)
     )
     return Ratio(
-        "reach", f"{name}, 10,000 rows, 30 % holes, two threads", two, one,
+        "expectation", f"{name}, 10,000 rows, 30 % holes, two threads", two, one,
         "one thread, by the wall clock", 1 / 1.8,
     )  # fmt: skip
 
