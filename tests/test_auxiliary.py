@@ -56,7 +56,7 @@ def numeric():
     table, y = discrete()
     model = DecisionTreeRegressor(max_depth=5, random_state=0).fit(table[FEATURES], y)
     robust = kh.wrap(
-        model, table, y, density=kh.Mixture(4, random_state=0), auxiliary=BESIDE, correct=False
+        model, table, y, density=kh.Mixture(4, random_state=0), auxiliary=BESIDE, correction=False
     )
     return table, y, model, robust
 
@@ -92,7 +92,7 @@ def test_predictions_are_those_of_enumeration(density, nullable):
         n_estimators=8, min_child_samples=5, min_data_per_group=5, verbose=-1, random_state=0
     ).fit(table[FEATURES], y)
     robust = kh.wrap(
-        model, table, density=density, auxiliary=BESIDE, nan_policy="native", correct=False
+        model, table, density=density, auxiliary=BESIDE, nan_policy="native", correction=False
     )
     rows = table.iloc[:40].copy()
     rows[FEATURES] = rows[FEATURES].mask(np.random.default_rng(1).random((40, 3)) < 0.5)
@@ -148,7 +148,7 @@ def test_tables_of_all_kinds_may_lack_them(numeric):
         assert_array_equal(robust.predict(some.to_dict("records")), wanted)
     with pytest.raises(ColumnMismatch, match="'b' missing"):
         robust.predict(asked[["a", "c", "d"]])
-    assert len(robust.predict(asked[["c"]], absent="hole")) == 5
+    assert len(robust.predict(asked[["c"]], absent="missing")) == 5
 
 
 def test_arrays_have_them_last_or_not_at_all():
@@ -225,7 +225,7 @@ def test_an_auxiliary_column_is_a_player(numeric):
 def test_acquisition_may_propose_to_look_one_up(numeric):
     table, _, _, robust = numeric
     asked = table.iloc[:4][["b", "c"]]
-    found = robust.acquire(asked, cost={"a": 1000.0}, absent="hole")
+    found = robust.acquire(asked, cost={"a": 1000.0}, absent="missing")
     assert (found.gain[["a", *BESIDE]] > 0).all().all()
     assert set(found.best) <= set(BESIDE)
     assert (found.gain["a"] >= found.gain["city"]).all()
@@ -284,7 +284,7 @@ def test_pipelines_have_raw_columns_that_no_step_uses(seen):
     model = make_pipeline(steps, DecisionTreeRegressor(max_depth=4, random_state=0))
     model.fit(table if seen else table[FEATURES], y)
     robust = kh.wrap(
-        model, table, y, density=kh.Mixture(3, random_state=0), auxiliary=BESIDE, correct=True
+        model, table, y, density=kh.Mixture(3, random_state=0), auxiliary=BESIDE, correction=True
     )
     assert_allclose(robust.predict(table[FEATURES]), model.predict(table), rtol=1e-12)
     asked = table.iloc[:9].assign(a=NAN)
@@ -307,7 +307,7 @@ def test_dask_and_files(numeric, tmp_path):
         assert_array_equal(found.compute(), robust.predict(asked[names]))
     path = tmp_path / "train.csv"
     table.assign(price=y, note="x").to_csv(path, index=False)
-    of_file = kh.wrap(model, path, "price", density=density, auxiliary=BESIDE, correct=False)
+    of_file = kh.wrap(model, path, "price", density=density, auxiliary=BESIDE, correction=False)
     assert_allclose(of_file.predict(asked), robust.predict(asked))
     asked[FEATURES].to_csv(tmp_path / "new.csv", index=False)
     assert_allclose(of_file.predict(tmp_path / "new.csv"), robust.predict(asked[FEATURES]))
@@ -359,7 +359,12 @@ def test_a_correction_is_learned_with_clones_that_see_features_only():
     label = (y > y.median()).map({True: "high", False: "low"})
     model = RandomForestClassifier(5, max_depth=4, random_state=0).fit(table[FEATURES], label)
     robust = kh.wrap(
-        model, table, label, density=kh.Mixture(2, random_state=0), auxiliary=BESIDE, correct=True
+        model,
+        table,
+        label,
+        density=kh.Mixture(2, random_state=0),
+        auxiliary=BESIDE,
+        correction=True,
     )
     assert robust.learned_correction is not None
     asked = table.iloc[:20].assign(a=NAN)
@@ -463,7 +468,7 @@ def test_columns_that_are_better_left_out_are_named(numeric, name, column, words
     table, y, model, _ = numeric
     table = table.iloc[:100].assign(**{name: column(table.iloc[:100], y[:100])})
     with pytest.warns(SuspectColumn, match=words):
-        kh.wrap(model, table, y[:100], density=kh.Factorized(), auxiliary=[name], correct=False)
+        kh.wrap(model, table, y[:100], density=kh.Factorized(), auxiliary=[name], correction=False)
 
 
 def test_of_others_nothing_is_said(numeric):
@@ -473,7 +478,7 @@ def test_of_others_nothing_is_said(numeric):
         warnings.simplefilter("error", SuspectColumn)
         kh.wrap(
             model, table.assign(noise=noise, almost=y + (noise > 2)), y, density=kh.Factorized(),
-            auxiliary=["noise", "almost", "city"], correct=False,
+            auxiliary=["noise", "almost", "city"], correction=False,
         )  # fmt: skip
 
 

@@ -261,11 +261,11 @@ def test_columns_are_matched_by_name_in_any_order_and_others_are_not_looked_at(k
 def test_an_absent_column_is_a_hole_on_request():
     columns = Columns((Column("a"), Column("b")))
     table = pd.DataFrame({"b": [1.0]})
-    np.testing.assert_array_equal(columns.matrix(table, absent="hole"), [[NAN, 1.0]])
+    np.testing.assert_array_equal(columns.matrix(table, absent="missing"), [[NAN, 1.0]])
     with pytest.raises(ColumnMismatch, match=r"'a' missing.*absent='hole'"):
         columns.matrix(table)
     with pytest.raises(ColumnMismatch, match="'a', 'b' missing; 'c' not expected"):
-        columns.matrix(pd.DataFrame({"c": [1.0]}), absent="hole")
+        columns.matrix(pd.DataFrame({"c": [1.0]}), absent="missing")
     with pytest.raises(InvalidInput, match="absent must be"):
         columns.matrix(table, absent="nan")
 
@@ -318,9 +318,11 @@ def test_unseen_categories_are_an_error_or_a_hole():
     table = pd.DataFrame({"city": ["Linz", "Wien", None]})
     with pytest.raises(UnseenCategory, match=r"'city' holds the category 'Wien'.*'Graz', 'Linz'"):
         columns.matrix(table)
-    np.testing.assert_array_equal(columns.matrix(table, unseen="hole")[:, 0], [1, NAN, NAN])
-    with pytest.raises(InvalidInput, match="unseen must be"):
-        columns.matrix(table, unseen="ignore")
+    np.testing.assert_array_equal(
+        columns.matrix(table, handle_unknown="missing")[:, 0], [1, NAN, NAN]
+    )
+    with pytest.raises(InvalidInput, match="handle_unknown must be"):
+        columns.matrix(table, handle_unknown="ignore")
     declared = pd.DataFrame({"city": pd.Categorical(["Linz"], categories=["Wien", "Linz"])})
     assert columns.matrix(declared).tolist() == [[1]]  # declared, but it does not occur
 

@@ -220,7 +220,7 @@ def test_the_prior_of_losses_is_chosen_where_targets_are_known(monkeypatch):
     X[informative, 0], X[accident, 1] = np.nan, np.nan
     y = 4 * size + 3 * informative
     model = xgboost.XGBRegressor(n_estimators=30, max_depth=4, n_jobs=1).fit(X, y)
-    robust = kh.wrap(model, X, y, kh.GaussianMixture(components=1, random_state=0))
+    robust = kh.wrap(model, X, y, kh.GaussianMixture(n_components=1, random_state=0))
     table = robust.prior_selection_.set_index("prior")
     assert PRIORS[table["chosen"].idxmax()] == robust.loss_prior_ and table["chosen"].sum() == 1
     harmless = table[table["harm"] <= max(HARM, table["harm"].min())]
@@ -232,7 +232,7 @@ def test_the_prior_of_losses_is_chosen_where_targets_are_known(monkeypatch):
     # The only prior that does no harm is chosen, however good the others are.
     harms = iter([1.0, 1.0, 1.0, 0.0])
     monkeypatch.setattr("knothole.loss_priors._harm", lambda worse, own: next(harms))
-    other = kh.wrap(model, X, y, kh.GaussianMixture(components=1, random_state=0))
+    other = kh.wrap(model, X, y, kh.GaussianMixture(n_components=1, random_state=0))
     table = other.prior_selection_.set_index("prior")
     assert table["chosen"].idxmax() == "anything" != table["behind"].idxmin()
     unmeasured = kh.wrap(model, X, density=kh.Factorized())
@@ -277,10 +277,12 @@ def test_unseen_categories_are_refused_or_holes(data):
     robust = kh.wrap(lightgbm.LGBMRegressor(**QUIET, verbose=-1).fit(table, y), table,
                      density=mixture())  # fmt: skip
     rows = pd.DataFrame({"size": [0.1], "city": ["Wien"]})
-    with pytest.raises(UnseenCategory, match=r"'city' holds the category 'Wien'.*unseen='hole'"):
+    with pytest.raises(
+        UnseenCategory, match=r"'city' holds the category 'Wien'.*handle_unknown='missing'"
+    ):
         robust.predict(rows)
     missing = pd.DataFrame({"size": [0.1], "city": [None]})
-    assert robust.predict(rows, unseen="hole")[0] == robust.predict(missing)[0]
+    assert robust.predict(rows, handle_unknown="missing")[0] == robust.predict(missing)[0]
 
 
 # ---- tables in and out --------------------------------------------------------------------------
@@ -575,7 +577,7 @@ def test_columns_in_another_order_and_no_rows_at_all(fitted):
         ({"lost": "some"}, "lost must be booleans"),
         ({"lost": np.zeros((1, 3))}, "lost must be booleans"),
         ({"lost": np.ones((1, 3), dtype=bool)}, "is marked as lost, but it has a value"),
-        ({"unseen": "ignore"}, "unseen must be 'error' or 'hole'"),
+        ({"handle_unknown": "ignore"}, "handle_unknown must be 'error' or 'missing'"),
         ({"quantiles": [2.0]}, "quantiles must be numbers from 0 to 1"),
         ({"quantiles": [0.5], "return_std": True}, "quantiles: they are returned alone"),
     ],

@@ -145,7 +145,7 @@ def test_model_files(table, tmp_path):
     assert more - found == set(documented("Arrays of conformal prediction"))
     twice = X.assign(length=X["size"])  # independence is far from true
     model = DecisionTreeRegressor(max_depth=3).fit(twice, twice.sum(axis=1))
-    corrected = kh.wrap(model, twice, twice.sum(axis=1), density=kh.Factorized(), correct=True)
+    corrected = kh.wrap(model, twice, twice.sum(axis=1), density=kh.Factorized(), correction=True)
     corrected.save(tmp_path / "corrected.knothole")
     corrected_header, more = opened(tmp_path / "corrected.knothole")
     assert {"variable", "trees"} == set(corrected_header["parts"][0])

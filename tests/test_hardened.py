@@ -172,7 +172,7 @@ def in_column(position, **changes):
 
 BROKEN_HEADERS = [
     lambda header: header.update({"class": {}}),
-    in_parameters(components=-3),
+    in_parameters(n_components=-3),
     in_parameters(tol="small"),
     in_parameters(random_state=-1),
     in_parameters(random_state="seed"),

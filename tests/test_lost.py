@@ -185,7 +185,7 @@ def test_lost_probability_is_a_table_like_the_rows(feed):
     native = wrapped(feed, nan_policy="native").lost_probability(rows)
     assert (native["a"].dropna() == 1).all() and (native["b"].dropna() == 0).all()
     assert_array_equal(native.isna(), rows.notna())
-    dropped = robust.lost_probability(rows[["a"]], absent="hole")
+    dropped = robust.lost_probability(rows[["a"]], absent="missing")
     assert dropped["b"].notna().all()
 
 
@@ -230,13 +230,15 @@ def test_a_column_that_is_absent_says_nothing(feed):
     share = table["b"].isna().mean()
     recorded = robust.predict(own, lost=own.isna())
     expected = share * model.predict(own) + (1 - share) * recorded
-    assert_allclose(robust.predict(asked, absent="hole"), expected, rtol=0.01)
+    assert_allclose(robust.predict(asked, absent="missing"), expected, rtol=0.01)
     native = wrapped(feed, nan_policy="native")
-    assert_allclose(native.predict(asked, absent="hole"), expected, rtol=0.01)
+    assert_allclose(native.predict(asked, absent="missing"), expected, rtol=0.01)
     rows = [{"a": value} for value in asked["a"]]
-    assert_array_equal(robust.predict(rows, absent="hole"), robust.predict(asked, absent="hole"))
-    assert robust.explain(asked, absent="hole").values[:, 1].tolist() == [0.0] * 5
+    assert_array_equal(
+        robust.predict(rows, absent="missing"), robust.predict(asked, absent="missing")
+    )
+    assert robust.explain(asked, absent="missing").values[:, 1].tolist() == [0.0] * 5
     estimator = kh.ExpectedRegressor(model, prefit=True, density=kh.Factorized()).fit(table, y)
     assert_array_equal(
-        estimator.predict(rows, absent="hole"), estimator.predict(asked, absent="hole")
+        estimator.predict(rows, absent="missing"), estimator.predict(asked, absent="missing")
     )

@@ -84,18 +84,18 @@ def test_so_do_refitted_leaves_and_grown_trees(fits, tmp_path, options):
 
 def test_other_settings_weights_and_tables_are_learned_anew(fits, tmp_path):
     def fit(table=X, weight=None, **settings):
-        density = kh.Mixture(**{"components": 3, "random_state": 0} | settings)
-        expected = kh.ExpectedRegressor(FOREST, density=density, memory=tmp_path, correct=False)
+        density = kh.Mixture(**{"n_components": 3, "random_state": 0} | settings)
+        expected = kh.ExpectedRegressor(FOREST, density=density, memory=tmp_path, correction=False)
         fits.clear()
         expected.fit(numbers(table), Y, sample_weight=weight)
         return len(fits), expected.density_
 
     assert fit()[0] == 1 and fit()[0] == 0
-    assert fit(components=4)[0] == 1 and fit(random_state=1)[0] == 1
+    assert fit(n_components=4)[0] == 1 and fit(random_state=1)[0] == 1
     assert fit(weight=np.linspace(1, 2, 300))[0] == 1
     assert fit(X.rename(columns={"a": "A"}))[0] == 1
     once, named = fit(X.rename(columns={"a": "A"}))
-    assert once == 0 and named.columns_.names[0] == "A" and named.get_params()["components"] == 3
+    assert once == 0 and named.columns_.names[0] == "A" and named.get_params()["n_components"] == 3
     assert fit(X.iloc[::-1])[0] == 1
 
 

@@ -64,7 +64,7 @@ def frames(draw):
 
 @example(pd.DataFrame({"c": [1], "a": [2.5], "d": ["x"], "1": [3]}), NAMED, "error")
 @given(frame=frames(), columns=st.sampled_from([NAMED, UNNAMED]), absent=st.sampled_from(
-    ["error", "hole", "nothing"]))  # fmt: skip
+    ["error", "missing", "nothing"]))  # fmt: skip
 def test_frames_are_read_as_column_by_column(frame, columns, absent):
     if absent == "nothing":
         with pytest.raises(InvalidInput, match="absent must be 'error' or 'hole'"):

@@ -157,7 +157,9 @@ def test_thresholds(classifier, form):
 
 def test_score_takes_every_argument(regressor):
     weight = np.linspace(0, 1, len(HOLES))
-    found = regressor.score(HOLES, Y, weight, HOLES.isna(), unseen="hole", absent="hole", n_jobs=1)
+    found = regressor.score(
+        HOLES, Y, weight, HOLES.isna(), handle_unknown="missing", absent="missing", n_jobs=1
+    )
     assert found == regressor.score(HOLES, Y, sample_weight=weight)
 
 
@@ -178,7 +180,7 @@ def test_jobs_are_counted_as_scikit_learn_does(regressor):
 def test_an_absent_column_is_a_hole_on_request(regressor):
     with pytest.raises(ColumnMismatch, match=r"'b' missing.*absent='hole'"):
         regressor.predict(HOLES[["a", "c"]])
-    found = regressor.predict(HOLES[["c", "a"]], absent="hole")
+    found = regressor.predict(HOLES[["c", "a"]], absent="missing")
     assert_array_equal(found, regressor.predict(HOLES.assign(b=np.nan)))
 
 
@@ -194,11 +196,11 @@ def test_a_mask_follows_the_names(regressor):
 
 def test_every_question_takes_absent_columns(regressor):
     some, same = HOLES[["c", "a"]][:4], HOLES.assign(b=np.nan)[:4]
-    found = regressor.explain(some, absent="hole", n_jobs=1).values
+    found = regressor.explain(some, absent="missing", n_jobs=1).values
     assert_array_equal(found, regressor.explain(same).values)
-    found = regressor.acquire(some, absent="hole").gain
+    found = regressor.acquire(some, absent="missing").gain
     assert_array_equal(found, regressor.acquire(same).gain)
-    assert_array_equal(regressor.impute(some, absent="hole"), regressor.impute(same)[["c", "a"]])
+    assert_array_equal(regressor.impute(some, absent="missing"), regressor.impute(same)[["c", "a"]])
     with pytest.raises(TypeError, match="unexpected keyword argument 'n_jobs'"):
         regressor.acquire(some, n_jobs=1)
 
@@ -262,8 +264,8 @@ def test_meta_estimators_offer_what_a_wrapped_model_offers(tmp_path):
     assert expected.impute(HOLES).notna().all().all()
     assert expected.robust_.predict(HOLES).index is HOLES.index
     gone = HOLES[["c", "a"]]
-    found = expected.predict(gone, absent="hole", n_jobs=1)
-    assert_array_equal(found, robust.predict(gone, absent="hole"))
+    found = expected.predict(gone, absent="missing", n_jobs=1)
+    assert_array_equal(found, robust.predict(gone, absent="missing"))
     assert_array_equal(expected.explain(HOLES[:3]).values, robust.explain(HOLES[:3]).values)
     assert_array_equal(expected.acquire(HOLES[:3]).gain, robust.acquire(HOLES[:3]).gain)
     conformalized = expected.conformalize(WHOLE[160:], Y[160:])
@@ -285,29 +287,32 @@ def test_a_level_that_is_in_no_other_fold():
         (OneHotEncoder(handle_unknown="ignore"), ["b"]), remainder="passthrough"
     )
     model = make_pipeline(encoder, HistGradientBoostingRegressor(max_iter=5))
-    expected = kh.ExpectedRegressor(model, density=kh.Factorized(), correct=False, unseen="hole")
+    expected = kh.ExpectedRegressor(
+        model, density=kh.Factorized(), correction=False, handle_unknown="missing"
+    )
     assert np.isfinite(cross_val_score(expected, table, y, cv=3, error_score="raise")).all()
-    refusing = clone(expected).set_params(unseen="error").fit(table[1:], y[1:])
-    with pytest.raises(UnseenCategory, match="unseen='hole'"):
+    refusing = clone(expected).set_params(handle_unknown="error").fit(table[1:], y[1:])
+    with pytest.raises(UnseenCategory, match="handle_unknown='missing'"):
         refusing.predict(table)
     assert_array_equal(
-        refusing.predict(table, unseen="hole"), expected.fit(table[1:], y[1:]).predict(table)
+        refusing.predict(table, handle_unknown="missing"),
+        expected.fit(table[1:], y[1:]).predict(table),
     )
 
 
 def test_densities_are_estimators_without_inheriting_from_scikit_learn():
-    density = kh.Mixture(components=4, max_iter=300, random_state=0)
+    density = kh.Mixture(n_components=4, max_iter=300, random_state=0)
     copy = clone(density)
     assert copy is not density and copy.get_params() == density.get_params()
-    assert repr(copy) == "Mixture(components=4, max_iter=300, random_state=0)"
-    assert copy.set_params(components=2) is copy and copy.components == 2
+    assert repr(copy) == "Mixture(n_components=4, max_iter=300, random_state=0)"
+    assert copy.set_params(n_components=2) is copy and copy.n_components == 2
     with pytest.raises(InvalidInput, match="no parameter 'component'"):
         copy.set_params(component=1)
     tags = get_tags(density)
     assert tags.estimator_type == "density_estimator" and tags.input_tags.allow_nan
     assert "Mixture" in density._repr_html_()
-    search = GridSearchCV(kh.Mixture(random_state=0), {"components": [1, 2]}).fit(HOLES)
-    assert search.best_params_["components"] in (1, 2)
+    search = GridSearchCV(kh.Mixture(random_state=0), {"n_components": [1, 2]}).fit(HOLES)
+    assert search.best_params_["n_components"] in (1, 2)
     assert "Mixture" in search._repr_html_() and "Mixture" in repr(search)
     fitted = search.best_estimator_
     again = pickle.loads(pickle.dumps(fitted))

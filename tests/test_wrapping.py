@@ -47,7 +47,7 @@ def test_the_order_of_columns_does_not_change_which_family_is_chosen(name):
     model = kind(max_iter=20, categorical_features="from_dtype", random_state=0)
 
     def wrapped(table):
-        return kh.wrap(model.fit(table, y), table, y, correct=False)
+        return kh.wrap(model.fit(table, y), table, y, correction=False)
 
     first, again = wrapped(X), wrapped(X)
     pd.testing.assert_frame_equal(

@@ -84,17 +84,19 @@ def _on_copies(X, y, task):
 
 def _corrected(model, X, y):
     """What a correction takes, when it is learned and when rows are predicted."""
-    with_it, without = (partial(wrap, model, X, y, correct=correct) for correct in ("auto", False))
+    with_it, without = (
+        partial(wrap, model, X, y, correction=correction) for correction in ("auto", False)
+    )
     yield Ratio(
         "wrap", "wrap(model, X, y), pima_diabetes, and its correction, one thread",
-        process(with_it, 3), process(without, 3), "the same with correct=False", 1.5,
+        process(with_it, 3), process(without, 3), "the same with correction=False", 1.5,
     )  # fmt: skip
-    holes, kept, plain = mcar(X, 0.3, SEED), wrap(model, X, y, correct=True), without()
+    holes, kept, plain = mcar(X, 0.3, SEED), wrap(model, X, y, correction=True), without()
     yield Ratio(
         "wrap", "predict, pima_diabetes, 30 % more missing, with a correction, one thread",
         cpu(lambda: kept.predict_proba(holes)),
         cpu(lambda: plain.predict_proba(holes)),
-        "the same with correct=False", 1.5,
+        "the same with correction=False", 1.5,
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ def app() -> FastAPI:
             raise HTTPException(422, f"no columns of the model: {sorted(unknown)}")
         table = pd.DataFrame(rows, columns=names)
         try:
-            prediction, std = robust.predict(table, return_std=True, unseen="hole")
+            prediction, std = robust.predict(table, return_std=True, handle_unknown="missing")
         except InvalidInput as error:
             raise HTTPException(422, str(error)) from error
         return {"prediction": prediction.tolist(), "std": std.tolist()}

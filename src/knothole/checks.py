@@ -56,10 +56,10 @@ def check_whole(
 
     Examples
     --------
-    >>> check_whole("components", "auto", also=["auto"])
-    >>> check_whole("components", 2.5)
+    >>> check_whole("n_components", "auto", also=["auto"])
+    >>> check_whole("n_components", 2.5)
     Traceback (most recent call last):
-    knothole.errors.InvalidInput: components must be a whole number from 1 on; got 2.5.
+    knothole.errors.InvalidInput: n_components must be a whole number from 1 on; got 2.5.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not _is_one_of(value, also) and not (whole and int(value) >= least):

@@ -111,7 +111,7 @@ class Lesson:
     def wrapped(self, model: Any, density: Any, **options: Any) -> Robust:
         """A model under a density."""
         return wrap(
-            model, self.table, self.y, density, sample_weight=self.weight, correct=False,
+            model, self.table, self.y, density, sample_weight=self.weight, correction=False,
             random_state=self.how.random_state, verbose=self.how.verbose, **options,
         )  # fmt: skip
 

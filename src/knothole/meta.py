@@ -29,7 +29,7 @@ from sklearn.utils.validation import (
 )
 
 from knothole.columns.columns import Blocks, Columns, Kind, one_hot_groups
-from knothole.columns.read import Unseen, as_table
+from knothole.columns.read import HandleUnknown, as_table
 from knothole.densities.base import Density
 from knothole.densities.cache import cached_densities
 from knothole.errors import InvalidInput
@@ -78,7 +78,7 @@ SHARED = """Parameters
         Part of what is observed in incomplete rows that is drawn anew as well. The rows
         are still draws from p, but tell less of the noise in y: good where that is large and p
         is near the truth. "auto": 0, and for ``learn="auto"`` also 0.3, if that is better.
-    correct : {"auto", True, False}
+    correction : {"auto", True, False}
         See :func:`knothole.wrap`; with ``refit_leaves`` or ``learn`` there is no correction.
     prefit : bool
         Whether ``estimator`` is fitted already and used as it is.
@@ -87,7 +87,7 @@ SHARED = """Parameters
         the same table, weights and settings before is read from there. A search over parameters of
         ``estimator`` then learns each density once for each fold. What depends on the model (the
         choice between densities, the correction, leaves) is never cached.
-    unseen : {"error", "hole"}
+    handle_unknown : {"error", "missing"}
         What a category is that training did not have, where a question does not say it: in
         cross-validation, a rare one may be in no other fold.
     columns, blocks, nan_policy, random_state, verbose
@@ -125,18 +125,18 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         learn: Literal["own", "expected", "auto"] = "own",
         draws: int = DRAWS,
         redraw: float | Literal["auto"] = "auto",
-        correct: Any = "auto",
+        correction: Any = "auto",
         prefit: bool = False,
         memory: Any = None,
         columns: Columns | None = None,
         blocks: Blocks | None = None,
         nan_policy: NanPolicy = "infer",
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         random_state: Any = 0,
         verbose: Verbose = "auto",
     ) -> None:
-        self.estimator, self.prefit, self.unseen = estimator, prefit, unseen
-        self.density, self.refit_leaves, self.correct = density, refit_leaves, correct
+        self.estimator, self.prefit, self.handle_unknown = estimator, prefit, handle_unknown
+        self.density, self.refit_leaves, self.correction = density, refit_leaves, correction
         self.learn, self.draws, self.redraw, self.memory = learn, draws, redraw, memory
         self.columns, self.blocks, self.nan_policy = columns, blocks, nan_policy
         self.random_state, self.verbose = random_state, verbose
@@ -179,8 +179,8 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         """Expected prediction given what is observed, and if asked its standard deviation.
 
         Options are those of :meth:`Robust.predict`: ``return_error``, ``quantiles``, ``lost``,
-        ``unseen``, ``absent``, ``n_jobs``. Answers are arrays, as those of scikit-learn's own
-        estimators; ``robust_.predict(X)`` has them as tables like ``X``.
+        ``handle_unknown``, ``absent``, ``n_jobs``. Answers are arrays, as those of scikit-learn's
+        own estimators; ``robust_.predict(X)`` has them as tables like ``X``.
         """
         X, options = self._known(X, options)
         return _arrays(self.robust_.predict(X, return_std=return_std, **options))
@@ -269,7 +269,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
             blocks=self.blocks,
             nan_policy=self.nan_policy if options is None else "lost",
             sample_weight=sample_weight,
-            correct=self.correct if options is None else False,
+            correction=self.correction if options is None else False,
             random_state=self.random_state,
             verbose=self.verbose,
         )
@@ -352,8 +352,8 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         And the options, completed by what the estimator itself says of unseen categories.
         """
         check_is_fitted(self)
-        if self.unseen != "error":
-            options = {"unseen": self.unseen, **options}
+        if self.handle_unknown != "error":
+            options = {"handle_unknown": self.handle_unknown, **options}
         if isinstance(X, list) and X and isinstance(X[0], Mapping):
             X = as_table(X)
         if not hasattr(X, "columns"):
@@ -365,8 +365,8 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
     def _without_lost_rows(self, X: Any, options: Mapping[str, Any]) -> Any:
         """Refuse rows in which an encoder before this has made zeros of a missing value.
 
-        Of dummies that never were all 0 in training, such a row says nothing; with ``unseen`` as
-        "hole" they are missing again.
+        Of dummies that never were all 0 in training, such a row says nothing; with
+        ``handle_unknown`` as "missing" they are missing again.
         """
         if not self._dummies_:
             return X
@@ -374,13 +374,13 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         found = False
         for dummies in map(list, self._dummies_):
             lost = (matrix[:, dummies] == 0).all(axis=1)
-            if lost.any() and options.get("unseen") != "hole":
+            if lost.any() and options.get("handle_unknown") != "missing":
                 raise InvalidInput(
                     f"row {int(np.argmax(lost))} of X has zeros in columns {dummies[0]} to "
                     f"{dummies[-1]}, of which one was 1 in every training row: an encoder has made "
                     f"them of a missing value, or of an unknown category. Put the encoder inside, "
                     f"{type(self).__name__}(make_pipeline(encoder, model)), so that missing "
-                    f"values are seen; or pass unseen='hole'."
+                    f"values are seen; or pass handle_unknown='missing'."
                 )
             matrix[np.ix_(lost, dummies)] = np.nan
             found = found or bool(lost.any())
@@ -455,7 +455,7 @@ class ExpectedClassifier(ClassifierMixin, _ExpectedEstimator):
         """Expected probabilities of the classes, (rows, classes).
 
         Options are those of :meth:`Robust.predict_proba`: ``return_std``, ``return_error``,
-        ``lost``, ``unseen``, ``absent``, ``n_jobs``.
+        ``lost``, ``handle_unknown``, ``absent``, ``n_jobs``.
         """
         X, options = self._known(X, options)
         return _arrays(self.robust_.predict_proba(X, **options))

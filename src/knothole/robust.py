@@ -22,7 +22,7 @@ from knothole.checks import check_choice, check_number
 from knothole.columns.columns import Columns, Evidence
 from knothole.columns.evidence import checked_lost
 from knothole.columns.outputs import like, pandas_index
-from knothole.columns.read import Absent, Unseen, class_of, listed
+from knothole.columns.read import Absent, HandleUnknown, class_of, listed
 from knothole.densities.base import Density
 from knothole.densities.held_out import sample_rows
 from knothole.errors import ColumnMismatch, InvalidInput, NotFitted, UnknownRate
@@ -145,9 +145,9 @@ class Robust:
     All methods take a table with the model's columns, by name in any order where there are names,
     and some further arguments. ``lost``, booleans (rows, columns), marks missing values that are
     known to have been lost: then it is not asked whether they were recorded at all (see
-    :attr:`nan_policy_`). ``unseen`` says what a category
+    :attr:`nan_policy_`). ``handle_unknown`` says what a category
     is that training did not have, ``absent`` what a column is that the table does not have:
-    "error" or "hole". ``n_jobs`` is the number of threads, -1 for all cores. Instead of a table
+    "error" or "missing". ``n_jobs`` is the number of threads, -1 for all cores. Instead of a table
     they take what :meth:`encode` made of one, and answer with arrays.
 
     Auxiliary columns (see :func:`wrap`) may be there or not; those that a table lacks are missing
@@ -270,7 +270,7 @@ class Robust:
         X: Any,
         lost: Any = None,
         *,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
     ) -> Evidence:
         """What is known of each row: to ask several questions of rows that are encoded once.
@@ -288,40 +288,40 @@ class Robust:
         if isinstance(X, Evidence):
             return X
         columns = self.columns_
-        matrix = columns.matrix(X, unseen, absent)
+        matrix = columns.matrix(X, handle_unknown, absent)
         mask = None if lost is None else checked_lost(columns.mask(lost, X), matrix)
         return self.expectation_.evidence_of(matrix, mask, absent=self._absent(X, absent))
 
     def _absent(self, X: Any, absent: Absent) -> Sequence[int]:
         """Columns that a table may lack, and does."""
-        may = absent == "hole" or self.columns_.auxiliary.any()
+        may = absent == "missing" or self.columns_.auxiliary.any()
         return self.columns_.absent(X) if may else ()
 
     @overload
     def predict(
         self, X: Arrays, lost: Any = None, *,
         quantiles: Quantiles = None, corrected: bool = True,
-        unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
+        handle_unknown: HandleUnknown = "error", absent: Absent = "error", n_jobs: int | None = None,
     ) -> NDArray[Any]: ...  # fmt: skip
     @overload
     def predict(
         self, X: pd.DataFrame, lost: Any = None, *,
         quantiles: Quantiles = None, corrected: bool = True,
-        unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
+        handle_unknown: HandleUnknown = "error", absent: Absent = "error", n_jobs: int | None = None,
     ) -> pd.Series[Any] | pd.DataFrame: ...  # fmt: skip
     @overload
     def predict(
         self, X: Arrays, lost: Any = None, *,
         return_std: Literal[True], return_error: bool = False,
         quantiles: Quantiles = None, corrected: bool = True,
-        unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
+        handle_unknown: HandleUnknown = "error", absent: Absent = "error", n_jobs: int | None = None,
     ) -> tuple[NDArray[Any], ...]: ...  # fmt: skip
     @overload
     def predict(
         self, X: Any, lost: Any = None, *,
         return_std: bool = False, return_error: bool = False,
         quantiles: Quantiles = None, corrected: bool = True,
-        unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
+        handle_unknown: HandleUnknown = "error", absent: Absent = "error", n_jobs: int | None = None,
     ) -> Any: ...  # fmt: skip
 
     @lazily
@@ -334,7 +334,7 @@ class Robust:
         return_error: bool = False,
         quantiles: Quantiles = None,
         corrected: bool = True,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Any:
@@ -368,7 +368,7 @@ class Robust:
             without any the model's ``default_quantiles`` are returned.
         corrected : bool
             False leaves out the correction (:attr:`correction_`), if there is one.
-        unseen, absent, n_jobs
+        handle_unknown, absent, n_jobs
             See the class.
 
         Examples
@@ -390,7 +390,7 @@ class Robust:
                 "return_std, or use predict_proba(return_std=True) for a classifier and "
                 "score_samples(return_std=True) for an isolation forest."
             )
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         expectation = self._corrected if corrected else self.expectation_
         threads = threads_of(n_jobs)
         if task == "quantiles":
@@ -463,7 +463,7 @@ class Robust:
         return_std: bool = False,
         return_error: bool = False,
         corrected: bool = True,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Any:
@@ -486,7 +486,7 @@ class Robust:
         >>> bool(unusual < usual)
         True
         """
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         expectation = self._corrected if corrected else self.expectation_
         parts = _predicted(expectation, evidence, return_std, return_error, threads_of(n_jobs))
         return _alone([like(X, flat(each)) for each in parts])
@@ -501,12 +501,12 @@ class Robust:
         return_std: bool = False,
         return_error: bool = False,
         corrected: bool = True,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Any:
         """:meth:`score_samples` less the threshold of the model: below 0 for anomalies."""
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         expectation = self._corrected if corrected else self.expectation_
         parts = _predicted(expectation, evidence, return_std, return_error, threads_of(n_jobs))
         parts[0] = parts[0] - self._offset
@@ -521,7 +521,7 @@ class Robust:
         *,
         times: Sequence[float] | None = None,
         return_error: bool = False,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Any:
@@ -530,7 +530,7 @@ class Robust:
         ``times`` are by default those of the model, its ``unique_times_``. Exact where leaf
         probabilities are; ``return_error`` adds standard errors.
         """
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         return self._curve(SURVIVAL, X, evidence, times, return_error, threads_of(n_jobs))
 
     @for_task("survival")
@@ -542,7 +542,7 @@ class Robust:
         *,
         times: Sequence[float] | None = None,
         return_error: bool = False,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Any:
@@ -550,7 +550,7 @@ class Robust:
 
         As :meth:`predict_survival_function` in all else.
         """
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         return self._curve(HAZARD, X, evidence, times, return_error, threads_of(n_jobs))
 
     def _curve(
@@ -590,7 +590,7 @@ class Robust:
         return_std: bool = False,
         return_error: bool = False,
         corrected: bool = True,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Any:
@@ -602,7 +602,7 @@ class Robust:
         (:attr:`correction_`), if there is one.
         """
         ensemble = self.ensemble_
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         expectation = self._corrected if corrected else self.expectation_
         threads = threads_of(n_jobs)
         mean, *beside = _predicted(expectation, evidence, return_std, return_error, threads)
@@ -616,7 +616,7 @@ class Robust:
         lost: Any = None,
         *,
         return_error: bool = False,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Any:
@@ -625,7 +625,7 @@ class Robust:
         With ``return_error`` also its standard error, 0 where the density allows exact answers.
         Corrections apply to predictions; margins are always those under the density.
         """
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         mean_and_error = self.expectation_.margin(evidence, threads=threads_of(n_jobs))
         margin, error = (like(X, flat(each)) for each in mean_and_error)
         return (margin, error) if return_error else margin
@@ -635,12 +635,12 @@ class Robust:
         X: Any,
         lost: Any = None,
         *,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> sparse.csr_matrix:
         """Probability that each row reaches each leaf, sparse (rows, leaves)."""
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         return self.expectation_.leaf_probabilities(evidence, threads=threads_of(n_jobs))
 
     @lazily
@@ -649,7 +649,7 @@ class Robust:
         X: Any,
         lost: Any = None,
         *,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
     ) -> Any:
         """The probability that each missing value was recorded, and lost, (rows, columns).
@@ -673,13 +673,13 @@ class Robust:
         (True, True)
         """
         columns = self.columns_
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         out = np.full((len(evidence.points), len(columns)), np.nan)
         found = self.expectation_.lost_probability(evidence)
         for v, variable in enumerate(columns.variables):
             out[:, list(variable.columns)] = found[:, v : v + 1]
         if not isinstance(X, Evidence):
-            out[~np.isnan(columns.matrix(X, unseen, absent))] = np.nan
+            out[~np.isnan(columns.matrix(X, handle_unknown, absent))] = np.nan
         return like(X, out, list(columns.names))
 
     def score(
@@ -689,7 +689,7 @@ class Robust:
         sample_weight: Any = None,
         lost: Any = None,
         *,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> float:
@@ -698,7 +698,9 @@ class Robust:
 
         require_target(self.ensemble_, "score")
         measure = accuracy_score if is_classifier(self.ensemble_) else r2_score
-        predicted = self.predict(X, lost, unseen=unseen, absent=absent, n_jobs=n_jobs)
+        predicted = self.predict(
+            X, lost, handle_unknown=handle_unknown, absent=absent, n_jobs=n_jobs
+        )
         return float(measure(y, predicted, sample_weight=sample_weight))
 
     # ---- intervals and sets for y ----------------------------------------------------------------
@@ -709,7 +711,7 @@ class Robust:
         y: Any,
         lost: Any = None,
         *,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Self:
@@ -728,7 +730,7 @@ class Robust:
             quantiles of y, and intervals start from the lowest and the highest.
         lost : bool (rows, columns), optional
             Missing values that are known to have been lost; see the class.
-        unseen, absent, n_jobs
+        handle_unknown, absent, n_jobs
             See the class.
 
         Returns
@@ -763,7 +765,7 @@ class Robust:
                 f"conformalize: the model has {targets} targets, and intervals and sets are for "
                 f"one; wrap and conformalize a model for each target."
             )
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         conformalized = copy(self)
         conformalized.conformal_ = Conformal.learned(
             self._corrected, evidence, y, threads_of(n_jobs)
@@ -777,7 +779,7 @@ class Robust:
         confidence_level: float = 0.9,
         lost: Any = None,
         *,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Any:
@@ -801,7 +803,7 @@ class Robust:
             Probability that y is in the interval, between 0 and 1.
         lost : bool (rows, columns), optional
             Missing values that are known to have been lost; see the class.
-        unseen, absent, n_jobs
+        handle_unknown, absent, n_jobs
             See the class.
 
         Returns
@@ -823,7 +825,7 @@ class Robust:
                 "predict_interval: the model is a classifier, and intervals are for numbers; use "
                 "predict_set."
             )
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         ends = self._conformalized("predict_interval").intervals(
             self._corrected, evidence, confidence_level, threads_of(n_jobs)
         )
@@ -837,7 +839,7 @@ class Robust:
         confidence_level: float = 0.9,
         lost: Any = None,
         *,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Any:
@@ -849,7 +851,7 @@ class Robust:
 
         Parameters
         ----------
-        X, confidence_level, lost, unseen, absent, n_jobs
+        X, confidence_level, lost, handle_unknown, absent, n_jobs
             As for :meth:`predict_interval`.
 
         Returns
@@ -870,7 +872,7 @@ class Robust:
         array([[False,  True],
                [ True,  True]])
         """
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         within = self._conformalized("predict_set").sets(
             self._corrected, evidence, confidence_level, threads_of(n_jobs)
         )
@@ -895,7 +897,7 @@ class Robust:
         of: Literal["prediction", "margin"] = "prediction",
         tol: float | None = 0.02,
         lost: Any = None,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Explanation:
@@ -920,7 +922,7 @@ class Robust:
             for what the first orders and draws give.
         lost : bool (rows, columns), optional
             Missing values that are known to have been lost; see the class.
-        unseen, absent, n_jobs
+        handle_unknown, absent, n_jobs
             See the class.
 
         Returns
@@ -947,7 +949,7 @@ class Robust:
 
         check_choice("of", of, ("prediction", "margin"))
         expectation = self.expectation_
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         players = Players.of(expectation, groups)
         values, errors, base = explain(
             expectation, evidence, players, margins=of == "margin", tol=check_tol(tol),
@@ -978,7 +980,7 @@ class Robust:
         budget: float | None = None,
         stop: float | None = None,
         lost: Any = None,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
     ) -> Acquisition:
         """What to find out next: the expected gain of knowing each hole.
@@ -1004,7 +1006,7 @@ class Robust:
             where it is have no best hole.
         lost : bool (rows, columns), optional
             Missing values that are known to have been lost; see the class.
-        unseen, absent
+        handle_unknown, absent
             See the class.
 
         Returns
@@ -1043,7 +1045,7 @@ class Robust:
         check_number("budget", budget, above=0, also=[None])
         players = Players.of(self.expectation_, groups)
         gains = Gains(
-            self.expectation_, self.encode(X, lost, unseen=unseen, absent=absent), players,
+            self.expectation_, self.encode(X, lost, handle_unknown=handle_unknown, absent=absent), players,
             (criterion or "brier") if sure else "variance",
             sure and [len(names) for names in class_lists(ensemble)] == [2],
         )  # fmt: skip
@@ -1058,7 +1060,7 @@ class Robust:
         draws: int | None = None,
         lost: Any = None,
         *,
-        unseen: Unseen = "error",
+        handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
     ) -> Any:
         """Plausible rows: every hole is drawn from p(what is missing | what is known).
@@ -1073,7 +1075,7 @@ class Robust:
             How many draws of each row; by default one.
         lost : bool (rows, columns), optional
             Missing values that are known to have been lost; see the class.
-        unseen, absent
+        handle_unknown, absent
             See the class.
 
         Returns
@@ -1106,10 +1108,10 @@ class Robust:
         from knothole.imputer import imputed
 
         expectation, columns = self.expectation_, self.columns_
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         missing = np.isnan(evidence.points)
         where = np.zeros((len(missing), len(columns)), dtype=np.bool_)
-        matrix = columns.matrix(X, unseen, absent)
+        matrix = columns.matrix(X, handle_unknown, absent)
         for v, variable in enumerate(columns.variables):
             members = list(variable.columns)
             where[:, members] = missing[:, v : v + 1] & np.isnan(matrix[:, members])
@@ -1118,7 +1120,7 @@ class Robust:
     # ---- deployment --------------------------------------------------------------------------
 
     def adapt(
-        self, X_deployed: Any, *, unseen: Unseen = "error", absent: Absent = "error"
+        self, X_deployed: Any, *, handle_unknown: HandleUnknown = "error", absent: Absent = "error"
     ) -> Robust:
         """A model that knows how often each column is lost, from rows as they come; no y is needed.
 
@@ -1129,7 +1131,7 @@ class Robust:
         ----------
         X_deployed : table
             Rows of the deployment, a few hundred at least; of more than 5,000 as many are drawn.
-        unseen, absent
+        handle_unknown, absent
             See the class.
 
         Returns
@@ -1165,7 +1167,7 @@ class Robust:
                 "values, or nan_policy is not 'infer'. Every missing value is integrated over (or, "
                 "with 'native', never), however often it occurs."
             )
-        matrix = columns.matrix(X_deployed, unseen, absent)
+        matrix = columns.matrix(X_deployed, handle_unknown, absent)
         matrix = matrix[sample_rows(len(matrix), most=DEPLOYED_ROWS)]
         if not len(matrix):
             raise InvalidInput("adapt: X_deployed has no rows.")

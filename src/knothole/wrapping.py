@@ -69,7 +69,7 @@ def wrap(
     auxiliary: Sequence[str | int] | None = None,
     sample_weight: Any = None,
     tol: float | None = SHARE,
-    correct: Literal["auto"] | bool = "auto",
+    correction: Literal["auto"] | bool = "auto",
     patterns: Patterns | None = None,
     X_valid: Any = None,
     random_state: Any = 0,
@@ -127,7 +127,7 @@ def wrap(
         The standard error that drawn answers may have, as a share of the standard deviation of the
         model's own outputs on training rows (of probabilities: of 0.5). Rows that need it are given
         more draws. None for what the first draws give.
-    correct : {"auto", True, False}
+    correction : {"auto", True, False}
         Whether to correct expected predictions for what the density gets wrong, by what the model
         says of rows that it was not trained on, with holes put into them; see ``correction_``.
         "auto": where the density is chosen here, such rows are to be had (``X_valid``, or with
@@ -163,7 +163,7 @@ def wrap(
     >>> X = rng.normal(size=(200, 2))
     >>> X[:, 1] += X[:, 0]
     >>> model = DecisionTreeRegressor(max_depth=3).fit(X, X.sum(axis=1))
-    >>> robust = kh.wrap(model, X, density=kh.Mixture(components=4, random_state=0))
+    >>> robust = kh.wrap(model, X, density=kh.Mixture(n_components=4, random_state=0))
     >>> hole = np.nan
     >>> low, high = robust.predict([[-1.0, hole], [1.0, hole]])
     >>> bool(low < 0 < high)
@@ -171,7 +171,7 @@ def wrap(
     """
     check_choice("verbose", verbose, ("auto", True, False))
     seed = int(check_random_state(random_state).randint(2**31 - 1))
-    check_options(correct, patterns, X_valid)
+    check_options(correction, patterns, X_valid)
     further = names_of_auxiliary(auxiliary)
     check_choice("nan_policy", nan_policy, ("infer", "lost", "native"))
     composed = is_composed(model)
@@ -205,11 +205,11 @@ def wrap(
     if y_train is not None:
         require_target(ensemble, "y_train")
     if ensemble.curves:
-        if correct is True:
+        if correction is True:
             raise InvalidInput(
-                "correct: quantiles and survival curves are not corrected; leave it out."
+                "correction: quantiles and survival curves are not corrected; leave it out."
             )
-        correct = False
+        correction = False
     if is_fitted(density):
         described = _columns_of(density, ensemble, columns, blocks)
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
@@ -227,7 +227,7 @@ def wrap(
     warn_of_suspects(described, matrix, y_train, target)
     weight = row_weights(sample_weight, len(matrix))
     loss = prediction_loss(ensemble, matrix, described, y_train)
-    correction, table_of_it, priors = None, None, None
+    learned_correction, correction_table, priors = None, None, None
     with _told(verbose) as advance:
         chosen, selected = _choose(density, matrix, described, weight, loss, random_state, advance)
         learned = isinstance(chosen, Density) and not is_fitted(density)
@@ -239,7 +239,7 @@ def wrap(
         expectation = Expectation.of(
             ensemble, chosen, tol=tol, seed=seed, reading=reading, spread=loss.spread
         )
-        corrects = correct is True or (correct == "auto" and selected is not None)
+        corrects = correction is True or (correction == "auto" and selected is not None)
         infers = nan_policy == "infer" and bool(described.nullable.any()) and y_train is not None
         held_out: list[HeldOutPredictions] = []
         why = ""
@@ -247,7 +247,7 @@ def wrap(
             advance("predict rows by clones of the model that have not seen them", 0.0)
             held_out, why = held_out_predictions(
                 model, expectation, X_train, matrix, y_train, loss.truth if loss.of_y else None,
-                always=correct is True, X_valid=X_valid, seed=seed,
+                always=correction is True, X_valid=X_valid, seed=seed,
             )  # fmt: skip
         if infers:
             advance("choose what missing values mean", 0.0)
@@ -257,17 +257,22 @@ def wrap(
         advance("", PRIOR)
         if corrects and held_out:
             advance("learn a correction", 0.0)
-            correction, table_of_it = learn_correction(
-                expectation, held_out, matrix, always=correct is True, patterns=patterns, seed=seed
+            learned_correction, correction_table = learn_correction(
+                expectation,
+                held_out,
+                matrix,
+                always=correction is True,
+                patterns=patterns,
+                seed=seed,
             )
         elif corrects:
-            table_of_it = no_correction(why)
+            correction_table = no_correction(why)
         advance("done", CORRECTION)
     return Robust(
         expectation,
         model,
-        correction=correction,
-        correction_table=table_of_it,
+        correction=learned_correction,
+        correction_table=correction_table,
         selection=None if selected is None else selected.selection_,
         prior_selection=priors,
     )

@@ -16,7 +16,7 @@ from benchmarks.suite.peers.trained import Retrained
 from knothole.densities.mixture.density import Mixture
 from knothole.report.methods import Dummies, Task, outputs, row_losses
 
-QUICK = Mixture(components=3, random_state=0)
+QUICK = Mixture(n_components=3, random_state=0)
 PEERS = dict(all_peers()) | {
     "MICE x20": imputation.mice(draws=3),
     "knothole": Knothole(density=QUICK),

@@ -176,8 +176,8 @@ def test_absent_columns_are_holes_if_asked(wrapped, table, tmp_path, capsys):
     assert call("predict", wrapped, few) == WRONG_INPUT
     message = capsys.readouterr().err
     assert "lacks 1 of the model's 4 columns: 'mean size'" in message
-    assert "--absent hole" in message
-    assert call("predict", wrapped, few, "--absent", "hole", "-o", tmp_path / "out.csv") == FINE
+    assert "--absent missing" in message
+    assert call("predict", wrapped, few, "--absent", "missing", "-o", tmp_path / "out.csv") == FINE
     robust = kh.load(wrapped)
     gone = table[FEATURES].assign(**{"mean size": np.nan})
     np.testing.assert_allclose(
@@ -309,7 +309,7 @@ def test_demo_writes_its_plot_and_page(tmp_path, monkeypatch, capsys):
     whole = kh.wrap
 
     def quick(*arguments, **options):
-        return whole(*arguments, density=kh.Mixture(components=4, random_state=0), **options)
+        return whole(*arguments, density=kh.Mixture(n_components=4, random_state=0), **options)
 
     monkeypatch.setattr(kh, "wrap", quick)
     monkeypatch.setattr(demo, "METHODS", ("knothole", "native"))

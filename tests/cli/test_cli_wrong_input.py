@@ -122,11 +122,13 @@ def test_wrong_columns_and_values(wrapped, folder, table, tmp_path, capsys):
     assert "Did you mean 'weigth'?" in near
     assert "column 'age' must hold numbers" in message(good.assign(age="old"))
     unseen = message(good.assign(city="Wien"))
-    assert "'Wien', which was not there in training" in unseen and "--unseen hole" in unseen
+    assert (
+        "'Wien', which was not there in training" in unseen and "--handle-unknown missing" in unseen
+    )
     assert "no column 'name' (--keep)" in message(good, "--keep", "name")
-    assert "lacks 4 of the model's 4" in message(table[["price"]], "--absent", "hole")
+    assert "lacks 4 of the model's 4" in message(table[["price"]], "--absent", "missing")
     assert "is a regressor" in message(good, "--proba")
-    assert call("predict", wrapped, bad, "--unseen", "hole") == FINE
+    assert call("predict", wrapped, bad, "--handle-unknown", "missing") == FINE
 
 
 def test_models_that_are_none(folder, tmp_path, capsys):

@@ -24,12 +24,12 @@ HOLE = np.nan
 #: Unfitted densities, quick to fit, with a seed.
 DENSITIES = {
     "Factorized": Factorized(random_state=0),
-    "Mixture": Mixture(components=4, random_state=0),
+    "Mixture": Mixture(n_components=4, random_state=0),
     "Mixture, auto": Mixture(random_state=0, max_iter=50),
-    "LatentTree": LatentTree(states=3, random_state=0),
+    "LatentTree": LatentTree(n_states=3, random_state=0),
     "LatentTree, auto": LatentTree(random_state=0, max_iter=20),
-    "GaussianMixture": GaussianMixture(components=3, normal_scores=False, random_state=0),
-    "GaussianMixture, by rank": GaussianMixture(components=3, random_state=0),
+    "GaussianMixture": GaussianMixture(n_components=3, normal_scores=False, random_state=0),
+    "GaussianMixture, by rank": GaussianMixture(n_components=3, random_state=0),
     "GaussianMixture, tied": GaussianMixture(2, covariance="tied", random_state=0),
     "GaussianMixture, low rank": GaussianMixture(2, covariance="low-rank", random_state=0),
     "GaussianMixture, auto": GaussianMixture(random_state=0, max_iter=50),

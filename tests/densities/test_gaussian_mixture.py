@@ -313,7 +313,7 @@ def test_few_rows_and_many_holes_do_not_overfit(rate):
 
 @pytest.mark.parametrize(
     ("parameter", "value"),
-    [("components", 0), ("components", "many"), ("covariance", "diag"), ("rank", 0),
+    [("n_components", 0), ("n_components", "many"), ("covariance", "diag"), ("rank", 0),
      ("normal_scores", "yes"), ("strength", -1), ("max_iter", 0), ("tol", -1),
      ("validation_fraction", 1.0), ("n_init", 1.5)],
 )  # fmt: skip

@@ -39,11 +39,11 @@ def mixed_table(rows=240, seed=0):
     return table.mask(rng.random(table.shape) < 0.2)
 
 
-def fitted(X, states=3, columns=None, **options):
+def fitted(X, n_states=3, columns=None, **options):
     options = {"random_state": 0, "max_iter": 10} | options
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return LatentTree(states, **options).fit(X, columns=columns)
+        return LatentTree(n_states, **options).fit(X, columns=columns)
 
 
 @pytest.fixture(scope="module")
@@ -127,14 +127,14 @@ FAMILIES = {"size": "gaussian", "rain": "atoms"}
 
 def test_one_state_is_independence():
     table = mixed_table()
-    alone = fitted(table, states=1, strength=1.0, families=FAMILIES)
+    alone = fitted(table, n_states=1, strength=1.0, families=FAMILIES)
     apart = Factorized(families=FAMILIES).fit(table)
     np.testing.assert_allclose(alone.score_samples(table), apart.score_samples(table), rtol=1e-9)
 
 
 def test_one_state_is_independence_of_blocks_observed_in_part():
     X, columns = block_table()
-    alone, apart = fitted(X, states=1, columns=columns), Factorized().fit(X, columns=columns)
+    alone, apart = fitted(X, n_states=1, columns=columns), Factorized().fit(X, columns=columns)
     np.testing.assert_allclose(alone.score_samples(X), apart.score_samples(X), atol=1e-4)
 
 
@@ -148,7 +148,7 @@ def test_nothing_to_learn_stays_factorized():
 
 def test_a_prior_without_bounds_is_independence():
     table = mixed_table()
-    density = fitted(table, states=4, strength=1e9, families=FAMILIES)
+    density = fitted(table, n_states=4, strength=1e9, families=FAMILIES)
     apart = Factorized(families=FAMILIES).fit(table)
     # The centre of a distribution's prior is smoothed by a row, so it is not quite the marginal.
     np.testing.assert_allclose(density.score_samples(table), apart.score_samples(table), atol=0.05)
@@ -158,7 +158,7 @@ def hub(children):
     """One parent of many children, two groups far apart, latents that hardly ever change state."""
     rng = np.random.default_rng(0)
     X = 10.0 * rng.integers(0, 2, (400, 1)) + rng.normal(size=(400, children + 1))
-    density = fitted(X, states=2, strength=0.01)
+    density = fitted(X, n_states=2, strength=0.01)
     density.parent_ = np.append(-1, np.zeros(children, dtype=np.int64))
     density.order_ = np.arange(children + 1)
     density.prior_ = np.array([0.5, 0.5])
@@ -309,8 +309,8 @@ def test_progress_is_reported(capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"states": 0}, "states must be 'auto' or a whole number from 1 on; got 0"),
-        ({"states": 2.5}, "states must be"),
+        ({"n_states": 0}, "n_states must be 'auto' or a whole number from 1 on; got 0"),
+        ({"n_states": 2.5}, "n_states must be"),
         ({"strength": -1}, "strength must be 'auto' or a number from 0 on; got -1"),
         ({"max_iter": 0}, "max_iter must be"),
         ({"n_init": "many"}, "n_init must be"),

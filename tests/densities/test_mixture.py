@@ -282,7 +282,7 @@ def test_progress(capsys):
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"components": 0}, {"components": 1.5}, {"components": "many"}, {"strength": -1},
+    [{"n_components": 0}, {"n_components": 1.5}, {"n_components": "many"}, {"strength": -1},
      {"strength": np.nan}, {"max_iter": 0}, {"n_init": 0}, {"tol": -1e-3},
      {"validation_fraction": 1.0}, {"families": {"nobody": "gaussian"}},
      {"families": {"x0": "gamma"}}],

@@ -117,7 +117,7 @@ def select(candidates, X, **options):
 
 def test_the_better_density_is_kept_and_fitted_on_all_rows():
     X = two_groups(400)
-    candidates = [Factorized(random_state=0), Mixture(components=2, random_state=0)]
+    candidates = [Factorized(random_state=0), Mixture(n_components=2, random_state=0)]
     selected = select(candidates, X)
     table = selected.selection_
     assert list(table.columns) == [
@@ -127,7 +127,7 @@ def test_the_better_density_is_kept_and_fitted_on_all_rows():
     assert table["chosen"].tolist() == [True, False]
     assert table["behind"][0] == 0 and table["behind"][1] > 4 * table["error"][1] > 0
     assert not hasattr(candidates[1], "weights_")
-    again = Mixture(components=2, random_state=0).fit(X)
+    again = Mixture(n_components=2, random_state=0).fit(X)
     assert_allclose(selected.density.score_samples(X), again.score_samples(X))
 
 
@@ -243,7 +243,7 @@ def test_all_that_is_told_adds_up():
 def test_the_size_and_the_prior_that_were_found_are_kept():
     X = two_groups(600)
     kept = select([Mixture(random_state=0, n_init=1)], X)
-    assert kept.density.components == len(kept.density.weights_) > 1
+    assert kept.density.n_components == len(kept.density.weights_) > 1
     assert kept.density.strength == kept.density.strength_
 
 

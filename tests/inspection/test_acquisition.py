@@ -168,8 +168,8 @@ def test_cost_decides_with_the_gain(robust):
     assert dear.best[0] == "b"
     assert_allclose(dear.per_cost["a"], plain.gain["a"] / 100)
     table = dear.table()
-    assert table["hole"].iloc[0] == "b" and table["best"].tolist() == [True] + [False] * 4
-    assert table.columns.tolist() == ["row", "hole", "gain", "error", "per_cost", "best"]
+    assert table["variable"].iloc[0] == "b" and table["best"].tolist() == [True] + [False] * 4
+    assert table.columns.tolist() == ["row", "variable", "gain", "error", "per_cost", "best"]
     assert "per_cost" in dear._repr_html_()
 
 

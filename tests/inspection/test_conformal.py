@@ -500,7 +500,7 @@ def test_several_targets_are_refused_with_the_way_out():
 
 
 def test_what_is_a_hole_and_what_was_never_seen():
-    """``holes`` and ``unseen`` are those of predict."""
+    """``holes`` and ``handle_unknown`` are those of predict."""
     rng = np.random.default_rng(0)
     city = rng.choice(["Graz", "Linz"], 600)
     table = pd.DataFrame({"size": rng.normal(size=600), "city": pd.Categorical(city)})
@@ -515,7 +515,7 @@ def test_what_is_a_hole_and_what_was_never_seen():
         calibrated.predict_interval(new)
     hole = pd.DataFrame({"size": [0.0], "city": [None]})
     expected = calibrated.predict_interval(hole).to_numpy()
-    found = calibrated.predict_interval(new, unseen="hole", n_jobs=1)
+    found = calibrated.predict_interval(new, handle_unknown="missing", n_jobs=1)
     np.testing.assert_array_equal(found, expected)
     lost = np.array([[False, True]])
     np.testing.assert_array_equal(calibrated.predict_interval(hole, lost=lost), expected)

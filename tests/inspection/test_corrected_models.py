@@ -51,7 +51,7 @@ def test_a_pipeline_has_the_correction_of_its_trees():
     bare = xgboost.XGBRegressor(**SMALL).fit(X, y)
     piped = make_pipeline(StandardScaler(), xgboost.XGBRegressor(**SMALL)).fit(X, y)
     rows = holed(frame(100, 5)[0])
-    own, found = (kh.wrap(model, X, y, DENSITY, correct=True) for model in (bare, piped))
+    own, found = (kh.wrap(model, X, y, DENSITY, correction=True) for model in (bare, piped))
     # Rounding may make small trees split elsewhere: answers are alike, not the same.
     apart, moved = found.predict(rows) - own.predict(rows), own.predict(rows, corrected=False)
     moved -= own.predict(rows)
@@ -70,7 +70,7 @@ def test_catboost_with_categories_has_clones(told, tmp_path, monkeypatch, capfd)
     monkeypatch.chdir(tmp_path)
     model.fit(X, y, verbose=False, cat_features=["d"] if told == "fit" else None)
     rmtree(tmp_path / "catboost_info")  # what it writes by default
-    robust = kh.wrap(model, X, y, DENSITY, correct=True)
+    robust = kh.wrap(model, X, y, DENSITY, correction=True)
     assert not list(tmp_path.iterdir())
     assert robust.correction_["kept"].any()
     assert "learn:" not in capfd.readouterr().out  # CatBoost tells by default how it gets on
@@ -99,7 +99,7 @@ def test_a_level_that_some_clones_have_not_seen(model):
     X.loc[7, "d"] = "a rare one"
     if not hasattr(model, "get_cat_feature_indices"):
         X["d"] = X["d"].astype("category")
-    robust = kh.wrap(unfitted(model).fit(X, y), X, y, DENSITY, correct=True)
+    robust = kh.wrap(unfitted(model).fit(X, y), X, y, DENSITY, correction=True)
     assert robust.correction_["kept"].any()
 
 
@@ -128,8 +128,8 @@ def test_columns_in_another_order_and_others_beside_them_change_nothing():
     X, y = frame()
     model = xgboost.XGBRegressor(**SMALL).fit(X, y)
     rows = holed(frame(60, 5)[0])
-    own = kh.wrap(model, X, y, DENSITY, correct=True)
-    other = kh.wrap(model, X[["c", "a", "b"]], y, DENSITY, correct=True)
+    own = kh.wrap(model, X, y, DENSITY, correction=True)
+    other = kh.wrap(model, X[["c", "a", "b"]], y, DENSITY, correction=True)
     apart, moved = other.predict(rows) - own.predict(rows), own.predict(rows, corrected=False)
     moved -= own.predict(rows)
     assert np.sqrt(np.mean(apart**2)) < 0.2 * np.sqrt(np.mean(moved**2))
@@ -174,7 +174,7 @@ def test_models_made_of_models(name, classes, tmp_path):
         y = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes))
     if name == "transformed":
         y = np.exp(y)
-    robust = kh.wrap(blends()[name].fit(X, y), X, y, DENSITY, correct=True)
+    robust = kh.wrap(blends()[name].fit(X, y), X, y, DENSITY, correction=True)
     rows = holed(frame(50, 5)[0])
     ask = robust.predict_proba if classifier else robust.predict
     found = np.asarray(ask(rows))
@@ -195,7 +195,7 @@ def test_positive_predictions_have_no_scale():
     found = []
     for unit in (1.0, 2.0**-27):  # a power of two: trees are the same to the last bit
         model = HistGradientBoostingRegressor(loss="gamma", **BOOSTED).fit(X, unit * y)
-        robust = kh.wrap(model, X, unit * y, DENSITY, correct=True)
+        robust = kh.wrap(model, X, unit * y, DENSITY, correction=True)
         assert robust.correction_["kept"].any()
         found.append(robust.predict(rows) / unit)
     assert np.abs(np.log(found[1] / found[0])).mean() < 0.02
@@ -209,7 +209,7 @@ def test_outputs_too_large_to_be_squared_have_no_correction():
     large = TransformedTargetRegressor(
         model, func=_small, inverse_func=_large, check_inverse=False
     ).fit(X, 1e160 * y)
-    robust = kh.wrap(large, X, 1e160 * y, DENSITY, correct=True)
+    robust = kh.wrap(large, X, 1e160 * y, DENSITY, correction=True)
     assert "cannot be squared" in robust.correction_["why"].iloc[0]
     assert np.isfinite(robust.predict(holed(X))).all()
 
@@ -232,7 +232,7 @@ def test_a_hole_that_no_tree_uses_matters_to_the_spread():
     X = np.column_stack([d, rng.normal(size=900), d])
     y = 3 * X[:, 0] + X[:, 1]
     model = xgboost.XGBRegressor(**SMALL).fit(X, y)
-    robust = kh.wrap(model, X, y, kh.Mixture(4, random_state=0), correct=True)
+    robust = kh.wrap(model, X, y, kh.Mixture(4, random_state=0), correction=True)
     rows = np.array([[np.nan, 0.5, np.nan], [np.nan, -0.5, np.nan]])
     _, std = robust.predict(rows, return_std=True)
     assert_allclose(std, 1.5, atol=0.3)
@@ -246,7 +246,7 @@ def test_values_that_the_caller_says_are_lost_are_left_to_p():
     X = np.column_stack([code, value, rng.normal(size=1200)])
     y = np.where(np.isnan(value), 20.0, 0.0) + code + 0.1 * X[:, 2]
     model = xgboost.XGBRegressor(**SMALL).fit(X, y)
-    robust = kh.wrap(model, X, density=kh.Mixture(8, random_state=0), correct=True, X_valid=X)
+    robust = kh.wrap(model, X, density=kh.Mixture(8, random_state=0), correction=True, X_valid=X)
     rows = np.column_stack([np.arange(4.0), np.full(4, np.nan), np.zeros(4)])
     mask = np.isnan(rows)
     found, std = robust.predict(rows, mask, return_std=True)
@@ -265,10 +265,10 @@ def test_a_column_that_is_absent_where_nan_is_a_value_is_left_to_p(policy):
     y = np.where(np.isnan(value), 20.0, 0.0) + code + 0.1 * X["x2"]
     model = xgboost.XGBRegressor(**SMALL).fit(X, y)
     density = kh.Mixture(8, random_state=0)
-    robust = kh.wrap(model, X, density=density, correct=True, X_valid=X, nan_policy=policy)
+    robust = kh.wrap(model, X, density=density, correction=True, X_valid=X, nan_policy=policy)
     rows = X[["x0", "x2"]].head(4)
-    expected = robust.predict(rows, absent="hole", corrected=False)
-    assert_array_equal(robust.predict(rows, absent="hole"), expected)
+    expected = robust.predict(rows, absent="missing", corrected=False)
+    assert_array_equal(robust.predict(rows, absent="missing"), expected)
 
 
 # ---- one row, one answer; complete rows are the model's ------------------------------------------
@@ -320,7 +320,7 @@ def test_names_that_lightgbm_has_changed_are_those_of_the_table(tmp_path):
     X = X.rename(columns={"a": "blood pressure"})
     model = lightgbm.LGBMRegressor(n_estimators=10, verbose=-1, n_jobs=1).fit(X, y)
     assert "blood_pressure" in model.feature_name_
-    robust = kh.wrap(model, X, y, DENSITY, correct=True)
+    robust = kh.wrap(model, X, y, DENSITY, correction=True)
     assert robust.correction_["kept"].any()
     assert_allclose(robust.predict(X), model.predict(X))
     robust.save(tmp_path / "model.knothole")

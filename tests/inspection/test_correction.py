@@ -36,7 +36,7 @@ def copied(n, seed=0, noise=0.05):
 def wrapped():
     X, y = copied(900)
     model = xgboost.XGBRegressor(**SMALL).fit(X, y)
-    return kh.wrap(model, X, y, kh.Factorized(), correct=True), model
+    return kh.wrap(model, X, y, kh.Factorized(), correction=True), model
 
 
 def holed(n=60, seed=5):
@@ -74,7 +74,7 @@ def test_more_rows_bring_it_to_the_true_expectation_and_the_density_alone_not():
     error = {}
     for n in (300, 1000, 4000):
         X = discrete(n, 1)
-        robust = kh.wrap(model, X, density=kh.Factorized(), correct=True, X_valid=discrete(n, 2))
+        robust = kh.wrap(model, X, density=kh.Factorized(), correction=True, X_valid=discrete(n, 2))
         for corrected in (True, False):
             gap = robust.predict(rows, corrected=corrected) - truth
             error[n, corrected] = np.sqrt(np.mean(gap**2))
@@ -326,7 +326,7 @@ def several(kind, n=600):
 @pytest.mark.parametrize("kind", ["binary", "softmax", "forest", "counts", "targets"])
 def test_every_link_is_corrected_towards_the_models_own_output(kind):
     X, model, y = several(kind)
-    robust = kh.wrap(model, X, y, kh.Factorized(), correct=True, tol=None)
+    robust = kh.wrap(model, X, y, kh.Factorized(), correction=True, tol=None)
     fresh, _ = copied(1000, 8)
     rows = fresh.copy()
     rows[:, 0] = np.nan
@@ -368,7 +368,7 @@ def test_other_libraries_and_categories(library, tmp_path):
     model = of_library(library).fit(frame, y > 0)
     density = kh.Factorized(random_state=0)
     held = as_frame(copied(900, 3)[0])
-    robust = kh.wrap(model, frame, y > 0, density, correct=True, tol=None, X_valid=held)
+    robust = kh.wrap(model, frame, y > 0, density, correction=True, tol=None, X_valid=held)
     rows = frame.iloc[:300].copy()
     own = model.predict_proba(rows)[:, 1]
     assert_allclose(robust.predict_proba(rows).to_numpy()[:, 1], own, atol=1e-6)
@@ -405,7 +405,7 @@ def test_tables_with_many_columns_have_fewer_clones_and_copies(wide, clones, mon
     X, y = copied(900)
     model = Counted(max_depth=6, random_state=0).fit(X, y)
     Counted.fits = 0
-    robust = kh.wrap(model, X, y, kh.Factorized(), correct=True)
+    robust = kh.wrap(model, X, y, kh.Factorized(), correction=True)
     assert Counted.fits == clones
     assert max(copies) == round(learn.COPIES[True] * wide / 3)
     fresh, _ = copied(500, 8)
@@ -508,7 +508,7 @@ def test_patterns_are_what_it_learns_from():
         asked.append((np.shape(table), seed))
         return np.tile([True, False, True], (len(table), 1))
 
-    robust = kh.wrap(model, X, y, kh.Factorized(), correct=True, patterns=mechanism)
+    robust = kh.wrap(model, X, y, kh.Factorized(), correction=True, patterns=mechanism)
     assert asked and {shape for shape, _ in asked} == {(200, 3)}
     rows, _ = copied(500, 4)
     rows[:, [0, 2]] = np.nan
@@ -522,10 +522,10 @@ def test_patterns_are_what_it_learns_from():
 def test_strange_requests_are_refused():
     X, y = copied(100)
     model = DecisionTreeRegressor(max_depth=3).fit(X, y)
-    with pytest.raises(InvalidInput, match="correct must be"):
-        kh.wrap(model, X, y, kh.Factorized(), correct="yes")
-    with pytest.raises(InvalidInput, match="correct=False leaves it out"):
-        kh.wrap(model, X, y, kh.Factorized(), correct=False, X_valid=X)
+    with pytest.raises(InvalidInput, match="correction must be"):
+        kh.wrap(model, X, y, kh.Factorized(), correction="yes")
+    with pytest.raises(InvalidInput, match="correction=False leaves it out"):
+        kh.wrap(model, X, y, kh.Factorized(), correction=False, X_valid=X)
 
 
 def test_new_leaves_leave_the_correction_behind(wrapped):

@@ -225,7 +225,7 @@ def test_a_density_of_x_and_y_is_of_the_size_that_x_has():
     for labels in (False, True):
         joint = Conditioned.of(density, training, group, labels).density
         assert joint.target_
-        assert joint.components == len(joint.weights_) == len(density.weights_)
+        assert joint.n_components == len(joint.weights_) == len(density.weights_)
         assert joint.strength == joint.strength_ == density.strength_
 
 

@@ -639,7 +639,7 @@ def test_columns_that_were_always_missing(density):
     X[:, 1] = np.nan
     X[rng.random(300) < 0.2, 2] = np.nan
     model = xgb.XGBRegressor(n_estimators=5, max_depth=3).fit(X, X[:, 0] + X[:, 3])
-    robust = kh.wrap(model, X, density=density, correct=False)
+    robust = kh.wrap(model, X, density=density, correction=False)
     rows = X[:20].copy()
     rows[::2, [2, 3]] = np.nan
     for lost in (None, np.isnan(rows) & (np.arange(20) % 3 == 0)[:, None]):
@@ -707,7 +707,7 @@ def planted(request):
 
     def wrapped(table, prior, lost=None):
         density = kh.Mixture(16, n_init=1, max_iter=60, random_state=0)
-        robust = kh.wrap(model, table, density=density, correct=False)
+        robust = kh.wrap(model, table, density=density, correction=False)
         found = {}
         for name, each in prior.items():
             expectation = Expectation.of(

@@ -80,7 +80,7 @@ def wrapped(request):
     model.fit(table, GROUP if hasattr(model, "classes_") or "Cl" in repr(model) else SCORE)
     robust = {
         policy: kh.wrap(
-            model, table, density=DENSITIES[density], nan_policy=policy, correct=False,
+            model, table, density=DENSITIES[density], nan_policy=policy, correction=False,
             sample_weight=np.linspace(0.5, 1.5, len(table)),
         )
         for policy in ("infer", "native")
@@ -130,9 +130,9 @@ def test_what_the_raw_table_shows_counts():
     """An imputer of the pipeline has no say in what was lost."""
     model, table = MODELS["imputer"]
     density = DENSITIES["Mixture"]
-    piped = kh.wrap(model.fit(table, GROUP), table, density=density, correct=False)
+    piped = kh.wrap(model.fit(table, GROUP), table, density=density, correction=False)
     plain, _ = MODELS["forest"]
-    bare = kh.wrap(plain.fit(table, GROUP), table, density=density, correct=False)
+    bare = kh.wrap(plain.fit(table, GROUP), table, density=density, correction=False)
     rows = with_missing(table)
     found, expected = (
         each.expectation_.lost_probability(each.encode(rows)) for each in (piped, bare)
@@ -147,7 +147,7 @@ def test_what_the_raw_table_shows_counts():
 def test_zeros_that_the_model_takes_for_nan_are_known():
     """They were recorded as zeros, so they tell nothing of losses."""
     model, table = MODELS["XGBoost, zeros"]
-    robust = kh.wrap(model.fit(table, SCORE), table, density=DENSITIES["Mixture"], correct=False)
+    robust = kh.wrap(model.fit(table, SCORE), table, density=DENSITIES["Mixture"], correction=False)
     rows = table[table["a"].notna() & (table["c"] == 0)].iloc[:10]
     assert robust.encode(rows).hypotheses is None
     np.testing.assert_allclose(robust.predict(rows), model.predict(rows), atol=1e-5)

@@ -233,8 +233,8 @@ def test_mistakes_are_told_before_anything_is_computed(models, rows):
 
 def test_options_are_those_of_each_partition(models, rows):
     lazy = dd.from_pandas(rows, npartitions=3)
-    some = models.regressor.predict(lazy[["city", "size"]], absent="hole", n_jobs=2)
-    expected = models.regressor.predict(rows[["city", "size"]], absent="hole")
+    some = models.regressor.predict(lazy[["city", "size"]], absent="missing", n_jobs=2)
+    expected = models.regressor.predict(rows[["city", "size"]], absent="missing")
     pd.testing.assert_series_equal(some.compute(scheduler="sync"), expected)
     with pytest.raises(TypeError, match="strange"):
         models.regressor.predict(lazy, strange=1)

@@ -63,7 +63,7 @@ def model(table, target) -> xgboost.XGBRegressor:
 
 @pytest.fixture(scope="module")
 def case(table, target, model) -> Case:
-    density = kh.Mixture(components=4, random_state=0)
+    density = kh.Mixture(n_components=4, random_state=0)
     robust = kh.wrap(model, table[:350], density=density)
     return Case.of(robust, table[:350], table[350:], target[350:], target[:350])
 
@@ -214,7 +214,7 @@ def test_a_classifier_has_log_loss_and_error_rate_and_labels_however_spelled(tab
     numbers = table.drop(columns="city")
     labels = np.where(target > 3, "high", np.where(target > 0, "mid", "low"))
     model = DecisionTreeClassifier(max_depth=4, random_state=0).fit(numbers[:350], labels[:350])
-    robust = kh.wrap(model, numbers[:350], density=kh.Mixture(components=3, random_state=0))
+    robust = kh.wrap(model, numbers[:350], density=kh.Mixture(n_components=3, random_state=0))
     case = Case.of(robust, numbers[:350], numbers[350:], labels[350:])
     found = compare(case, Comparison((0.0, 0.3), 1, (KNOTHOLE, ITERATIVE)))
     assert list(found.errors) == ["log loss", "error rate"]

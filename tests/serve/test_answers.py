@@ -227,6 +227,6 @@ def test_of_several_outputs_the_likeliest_is_explained(classifier):
 def test_gains_are_those_of_acquire(client, robust):
     [found] = ask(client, [{"rooms": 3}], "/acquire").json()["gains"]
     own = robust.acquire(as_table(rooms=3.0), {"rooms": 2.0})
-    assert [each["variable"] for each in found] == own.table()["hole"].tolist()
+    assert [each["variable"] for each in found] == own.table()["variable"].tolist()
     assert [each["gain"] for each in found] == own.table()["gain"].tolist()
     assert "rooms" not in {each["variable"] for each in found}

@@ -294,7 +294,7 @@ def assert_categories_parity(model, table):
     columns = ensemble.columns.describe(rows)
     assert_parity(model, rows, ensemble, columns.matrix(rows))
     # A hole goes where an unseen category goes (CatBoost itself refuses it).
-    holes = ensemble.columns.matrix(rows, unseen="hole")
+    holes = ensemble.columns.matrix(rows, handle_unknown="missing")
     assert_parity(model, rows, ensemble, holes)
 
 
@@ -522,7 +522,7 @@ def test_random_models(case):
     reading = reader.read(model)
     verify.verify(reading, rows=200, seed=1)
     ensemble = name_levels(reading.ensemble, table)
-    X = ensemble.columns.matrix(table, unseen="hole")
+    X = ensemble.columns.matrix(table, handle_unknown="missing")
     leaves = ensemble.native_leaf[ensemble.leaves(X)]
     pool = cb.Pool(table, cat_features=["c", "d"])
     np.testing.assert_array_equal(leaves, model.calc_leaf_indexes(pool))

@@ -326,7 +326,9 @@ def test_a_category_that_training_did_not_have():
     with pytest.raises(kh.errors.UnseenCategory, match="'Rom'"):
         robust.predict(strange)
     nothing = pd.DataFrame({"city": [None]}, dtype=object)
-    np.testing.assert_array_equal(robust.predict(strange, unseen="hole"), robust.predict(nothing))
+    np.testing.assert_array_equal(
+        robust.predict(strange, handle_unknown="missing"), robust.predict(nothing)
+    )
 
 
 # ---- what is refused ---------------------------------------------------------------------------
@@ -600,7 +602,7 @@ def test_an_encoder_before_a_meta_estimator_hides_no_hole(kind):
         pipeline.predict(rows)
     dummies = np.array(encoder.transform(rows))
     dummies[0, :4] = HOLE
-    found = pipeline.predict(rows, unseen="hole")
+    found = pipeline.predict(rows, handle_unknown="missing")
     np.testing.assert_array_equal(found, expected.robust_.predict(dummies))
 
 

@@ -159,7 +159,7 @@ def test_what_is_refused_says_why():
     with pytest.raises(InvalidInput, match="samples of y"):
         write(model, read(model))
     with pytest.raises(InvalidInput, match="not corrected"):
-        kh.wrap(model, X, y, density=kh.Factorized(), correct=True)
+        kh.wrap(model, X, y, density=kh.Factorized(), correction=True)
 
 
 def test_other_regressors_take_sequences_of_quantiles_only():

@@ -145,10 +145,10 @@ def test_options_reach_the_meta_estimators():
     regressor = kh.ExpectedRegressor(
         xgboost.XGBRegressor(n_estimators=5, enable_categorical=True), density=density
     ).fit(table, y)
-    with pytest.raises(kh.errors.UnseenCategory, match="unseen='hole'"):
+    with pytest.raises(kh.errors.UnseenCategory, match="handle_unknown='missing'"):
         regressor.predict(rows)
     robust = regressor.robust_
-    options = {"unseen": "hole", "lost": rows.isna(), "n_jobs": 1}
+    options = {"handle_unknown": "missing", "lost": rows.isna(), "n_jobs": 1}
     quantiles, errors = regressor.predict(rows, quantiles=[0.1, 0.9], return_error=True, **options)
     expected = robust.predict(rows, quantiles=[0.1, 0.9], return_error=True, **options)
     np.testing.assert_array_equal(quantiles, expected[0])

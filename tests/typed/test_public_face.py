@@ -24,7 +24,7 @@ def robust() -> kh.Robust:
 
 
 def test_arrays_give_arrays_and_frames_give_frames(robust: kh.Robust) -> None:
-    found = assert_type(robust.predict(X, n_jobs=1, absent="hole"), NDArray[Any])
+    found = assert_type(robust.predict(X, n_jobs=1, absent="missing"), NDArray[Any])
     assert type(found) is np.ndarray
     series = assert_type(robust.predict(FRAME, FRAME.isna()), "pd.Series[Any] | pd.DataFrame")
     assert isinstance(series, pd.Series)

@@ -37,7 +37,7 @@ def all_peers() -> Mapping[str, Peer]:
         Knothole(),
         KnotholeRefitted(),
         KnotholeGrown(),
-        Knothole(UNCORRECTED, correct=False),
+        Knothole(UNCORRECTED, correction=False),
         Native(),
         filled("mean"),
         filled("median"),

@@ -92,7 +92,7 @@ class TreeWalk(Peer):
         return np.column_stack([1 - found, found]) if found.shape[1] == 1 else found
 
     def _matrix(self, table: pd.DataFrame) -> Floats:
-        return self.ensemble_.columns.matrix(table, unseen="hole")
+        return self.ensemble_.columns.matrix(table, handle_unknown="missing")
 
     def _known(self, node: int, rows: Rows, matrix: Floats) -> Floats:
         return goes_left(self.ensemble_, node, matrix[rows, self.ensemble_.feature[node]])

@@ -54,8 +54,8 @@ class Answering:
     keep: tuple[str, ...]
     lost: Path | None
     lost_marker: str | None
-    unseen: Literal["error", "hole"]
-    absent: Literal["error", "hole"]
+    handle_unknown: Literal["error", "missing"]
+    absent: Literal["error", "missing"]
     chunk: int
     scheduler: str | None
 
@@ -75,7 +75,7 @@ class Answering:
     @property
     def reading(self) -> dict[str, Any]:
         """What a question is told of how to read rows."""
-        return {"unseen": self.unseen, "absent": self.absent}
+        return {"handle_unknown": self.handle_unknown, "absent": self.absent}
 
     def answer(
         self,
@@ -264,11 +264,13 @@ def answering_options(chunk: int) -> options.Decorator:
             "lost.",
         ),
         options.choice_option(
-            "--unseen", ("error", "hole"), "What to make of a category that training did not have."
+            "--handle-unknown",
+            ("error", "missing"),
+            "What to make of a category that training did not have.",
         ),
         options.choice_option(
             "--absent",
-            ("error", "hole"),
+            ("error", "missing"),
             "What to make of a feature of the model that DATA does not have.",
         ),
         click.option(

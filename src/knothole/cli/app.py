@@ -92,7 +92,7 @@ def run(arguments: Sequence[str], command: click.Command = knothole, name: str =
         stderr.print("interrupted; nothing was written.", style="yellow")
         return INTERRUPTED
     except UnseenCategory as error:
-        return _wrong(f"{error} (On the command line: --unseen hole.)")
+        return _wrong(f"{error} (On the command line: --handle-unknown missing.)")
     except KnotholeError as error:
         return _wrong(str(error))
     except OSError as error:

@@ -102,7 +102,7 @@ def match(
     """Find a model's columns in a file, by name where it has names, otherwise by position.
 
     ``leave_out`` are columns that are no features, such as the target; ``absent`` says whether a
-    column that the file does not have is an "error" or a "hole".
+    column that the file does not have is an "error" or "missing".
     """
     left_out = set(leave_out)
     available = [name for name in table.names if name not in left_out]
@@ -123,7 +123,7 @@ def match(
         raise ColumnMismatch(
             f"{table.shown}: lacks {len(missing)} of the model's {len(columns)} columns: "
             f"{listed(missing)}. It has {listed(available)}.{_nearest(missing[0], available)} For "
-            f"predictions, --absent hole takes missing columns for holes."
+            f"predictions, --absent missing takes missing columns for holes."
         )
     return Match(columns, found)
 

@@ -24,7 +24,7 @@ Examples:
   knothole predict model.knothole today.csv -o predictions.csv
   knothole predict model.knothole today.parquet -o predictions.parquet --std --keep id
   knothole predict model.knothole today.csv --interval 0.9 > intervals.csv
-  knothole predict model.knothole today.csv --absent hole --unseen hole
+  knothole predict model.knothole today.csv --absent missing --handle-unknown missing
   zcat today.jsonl.gz | knothole predict model.knothole - > predictions.jsonl
   knothole predict model.knothole today.parquet -o out.parquet --scheduler tcp://10.0.0.1:8786
 

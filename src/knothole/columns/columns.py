@@ -32,8 +32,8 @@ from knothole.columns.evidence import (
     read_evidence,
 )
 from knothole.columns.read import (
+    HandleUnknown,
     RawColumn,
-    Unseen,
     check_same_encoding,
     codes_of,
     is_whole,
@@ -282,7 +282,9 @@ class Columns:
         read.check_rows(table)
         return self._refined(table, blocks)
 
-    def matrix(self, table: Any, unseen: Unseen = "error", absent: read.Absent = "error") -> Floats:
+    def matrix(
+        self, table: Any, handle_unknown: HandleUnknown = "error", absent: read.Absent = "error"
+    ) -> Floats:
         """Encode a table: numbers, codes of levels, NaN for missing values.
 
         Parameters
@@ -291,9 +293,9 @@ class Columns:
             With these columns: by name, in any order, where both have names, otherwise in this
             order. A float64 array that needs no encoding and is contiguous is returned as it is,
             not copied.
-        unseen : {"error", "hole"}
+        handle_unknown : {"error", "missing"}
             What a category that is none of the column's levels is.
-        absent : {"error", "hole"}
+        absent : {"error", "missing"}
             What a column is that the table does not have.
 
         Returns
@@ -305,20 +307,20 @@ class Columns:
         ColumnMismatch
             Where a column is missing and ``absent`` is "error", or, without names, one is added.
         UnseenCategory
-            Where a category is none of its column's levels, and ``unseen`` is "error".
+            Where a category is none of its column's levels, and ``handle_unknown`` is "error".
 
         Examples
         --------
         >>> columns = Columns((Column("size"), Column("city", Kind.CATEGORICAL, ("Graz", "Linz"))))
-        >>> columns.matrix([[1.5, "Linz"], [None, "Wien"]], unseen="hole").tolist()
+        >>> columns.matrix([[1.5, "Linz"], [None, "Wien"]], handle_unknown="missing").tolist()
         [[1.5, 1.0], [nan, nan]]
         """
-        check_choice("unseen", unseen, ("error", "hole"))
-        check_choice("absent", absent, ("error", "hole"))
+        check_choice("handle_unknown", handle_unknown, ("error", "missing"))
+        check_choice("absent", absent, ("error", "missing"))
         table = self.read(table, absent)
         X = read.plain_floats(table) if self._are_numbers else None
         if X is None:
-            return self._encoded(table, unseen)
+            return self._encoded(table, handle_unknown)
         if np.isinf(X).any():
             for column, values in zip(self, X.T, strict=True):
                 read.check_finite(values, column.name)
@@ -388,14 +390,14 @@ class Columns:
     def _are_numbers(self) -> bool:
         return all(column.kind is not Kind.CATEGORICAL for column in self)
 
-    def _encoded(self, table: NDArray[Any] | pd.DataFrame, unseen: Unseen) -> Floats:
+    def _encoded(self, table: NDArray[Any] | pd.DataFrame, handle_unknown: HandleUnknown) -> Floats:
         """Encode a table that has been read, column by column."""
         X = np.empty((len(table), len(self)))
         for i, (column, source) in enumerate(
             zip(self, read.raw_columns(table, self.names), strict=True)
         ):
             if column.kind is Kind.CATEGORICAL:
-                X[:, i] = codes_of(source, column.levels, unseen)
+                X[:, i] = codes_of(source, column.levels, handle_unknown)
             else:
                 X[:, i] = numbers_of(source)
         return X
@@ -411,7 +413,7 @@ class Columns:
         if blocks is None:
             return described
         return replace(
-            described, blocks=described._blocks(described._encoded(table, "hole"), blocks)
+            described, blocks=described._blocks(described._encoded(table, "missing"), blocks)
         )
 
     def _blocks(self, X: Floats, blocks: Blocks) -> tuple[Block, ...]:

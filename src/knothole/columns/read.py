@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 #: What becomes of a column that a table does not have.
-Absent = Literal["error", "hole"]
+Absent = Literal["error", "missing"]
 #: What becomes of a category that is none of its column's levels.
-Unseen = Literal["error", "hole"]
+HandleUnknown = Literal["error", "missing"]
 
 # Beyond it all float64 numbers are whole, and not all whole numbers are float64 numbers.
 WHOLE_LIMIT = 2.0**53
@@ -284,7 +284,7 @@ def read_table(
     names : sequence of str, optional
         The columns to pick, in this order, where the table has names; otherwise it must have as
         many. Others are not looked at.
-    absent : {"error", "hole"}
+    absent : {"error", "missing"}
         What one of them is that the table does not have.
     optional : int
         So many, the last ones, may be absent whatever ``absent`` says.
@@ -401,12 +401,12 @@ def check_absent(
 
     Examples
     --------
-    >>> check_absent(["a", "b"], ["c", "b"], "hole")
+    >>> check_absent(["a", "b"], ["c", "b"], "missing")
     """
     there, wanted = set(got), set(expected)
     required = expected[: len(expected) - optional]
     missing = [name for name in required if name not in there]
-    check_choice("absent", absent, ("error", "hole"))
+    check_choice("absent", absent, ("error", "missing"))
     if missing and (absent == "error" or not there & wanted):
         further = [name for name in got if name not in wanted]
         beside = f"; {listed(further)} not expected" if further else ""
@@ -678,7 +678,9 @@ def numbers_of(column: RawColumn) -> Floats:
     return values
 
 
-def codes_of(column: RawColumn, levels: Sequence[Hashable], unseen: Unseen) -> Floats:
+def codes_of(
+    column: RawColumn, levels: Sequence[Hashable], handle_unknown: HandleUnknown
+) -> Floats:
     """Positions of a column's entries among ``levels``, compared by value: 1 is 1.0, not "1"."""
     codes = {level: code for code, level in enumerate(levels) if level is not None}
     column = _told_apart(column)
@@ -690,11 +692,11 @@ def codes_of(column: RawColumn, levels: Sequence[Hashable], unseen: Unseen) -> F
         level = _level(column, value)
         if level in codes:
             out[i] = codes[level]
-        elif unseen == "error":
+        elif handle_unknown == "error":
             raise UnseenCategory(
                 f"column {column.name!r} holds the category {shortened(level)}, which was not "
                 f"there in training; its categories are {listed(codes)}. Correct it, or pass "
-                f"unseen='hole' to treat it as missing."
+                f"handle_unknown='missing' to treat it as missing."
             )
     return out[inverse]
 

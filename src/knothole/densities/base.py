@@ -73,8 +73,8 @@ def of_same_size(density: D, fitted: Density) -> D:
 
     fresh: D = clone(density)
     for name, size in (
-        ("components", "weights_"),
-        ("states", "states_"),
+        ("n_components", "weights_"),
+        ("n_states", "states_"),
         ("strength", "strength_"),
         ("normal_scores", "normal_scores_"),
     ):

@@ -109,7 +109,7 @@ def select(
     >>> from knothole.densities.mixture.density import Factorized, Mixture
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 1)) + 0.1 * rng.normal(size=(300, 2))
-    >>> candidates = [Factorized(), Mixture(components=8, random_state=0)]
+    >>> candidates = [Factorized(), Mixture(n_components=8, random_state=0)]
     >>> select(candidates, X, Columns.infer(X)).selection_["name"].tolist()
     ['Mixture', 'Factorized']
     """

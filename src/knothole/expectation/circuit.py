@@ -1,4 +1,4 @@
-"""Leaf probabilities under any circuit, exactly: it is evaluated once for each leaf a row can reach.
+"""Leaf probabilities under any circuit, exactly: it is evaluated once for each leaf of a row.
 
 Nothing is known of a circuit's shape that would let a walk share work, as mixtures and latent
 trees do. So leaves that agree with the observed part of a row are listed, and the pairs (row, leaf)
@@ -95,7 +95,7 @@ class CircuitEngine(ExactEngine):
             np.add.at(out, (leaf, other), row_weight[row] * probability)
 
     def _pairs(self, evidence: Evidence) -> Iterator[tuple[Integers, Integers, Integers, Floats]]:
-        """(row, leaf, other leaf, probability of both): with itself, or with those of later trees."""
+        """(row, leaf, other leaf, probability of both): itself, or leaves of later trees."""
         known = Known(self.density, evidence)
         candidates, leaves = self._candidates(evidence)
         order = np.lexsort((leaves, candidates))

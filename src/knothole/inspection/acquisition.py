@@ -81,7 +81,7 @@ class Acquisition:
 
         rows, holes = np.nonzero(self.gain.notna().to_numpy())
         names = self.gain.columns.to_numpy()[holes]
-        out = pd.DataFrame({"row": self.gain.index.to_numpy()[rows], "hole": names})
+        out = pd.DataFrame({"row": self.gain.index.to_numpy()[rows], "variable": names})
         for name in ("gain", "error", "per_cost"):
             out[name] = getattr(self, name).to_numpy()[rows, holes]
         out["best"] = names == self.best.to_numpy()[rows]

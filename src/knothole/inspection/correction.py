@@ -516,13 +516,13 @@ def some_rows(table: Any, rows: Rows) -> Any:
 # ---- learning -------------------------------------------------------------------------------
 
 
-def check_options(correct: Any, patterns: Patterns | None, X_valid: Any) -> None:
+def check_options(correction: Any, patterns: Patterns | None, X_valid: Any) -> None:
     """Refuse options of :func:`knothole.wrap` that contradict one another."""
-    check_choice("correct", correct, ("auto", True, False))
-    if correct is False and (patterns is not None or X_valid is not None):
+    check_choice("correction", correction, ("auto", True, False))
+    if correction is False and (patterns is not None or X_valid is not None):
         raise InvalidInput(
-            "patterns and X_valid are for the correction, and correct=False leaves it out; "
-            "leave them out too, or say correct='auto'."
+            "patterns and X_valid are for the correction, and correction=False leaves it out; "
+            "leave them out too, or say correction='auto'."
         )
 
 
@@ -554,7 +554,7 @@ def held_out_predictions(
         return [], "the density is one of the user's own"
     n_outputs = expectation.original.n_responses
     if X_valid is not None:
-        valid = expectation.columns.matrix(X_valid, "hole")
+        valid = expectation.columns.matrix(X_valid, "missing")
         valid = with_nan(valid, expectation.original.sentinel, expectation.columns)
         unknown = np.full((len(valid), n_outputs), np.nan)
         return [HeldOutPredictions(expectation, X_valid, valid, unknown)], ""

@@ -368,10 +368,10 @@ class VariableTable:
         self.table, self.seed = X, seed
         self.rng = generator(seed if mechanism is None else mechanism, 0)
         self.columns = Columns.infer(X if reference is None else reference, blocks=blocks)
-        self.matrix = self.columns.matrix(X, unseen="hole")
+        self.matrix = self.columns.matrix(X, handle_unknown="missing")
         self.points = self.reference = self.columns.evidence(self.matrix).points
         if reference is not None:
-            fixed = self.columns.matrix(reference, unseen="hole")
+            fixed = self.columns.matrix(reference, handle_unknown="missing")
             self.reference = self.columns.evidence(fixed).points
         self.reference_known = ~np.isnan(self.reference)
 

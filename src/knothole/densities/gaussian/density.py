@@ -59,7 +59,7 @@ class GaussianMixture(Density):
 
     Parameters
     ----------
-    components : int or "auto"
+    n_components : int or "auto"
         Number of components. "auto": from 1,000 rows on as many as there are rows for their
         covariances (four for three parameters, at most 32 components); of fewer rows the best of
         1, 2, 4, ... by held-out log p.
@@ -114,7 +114,7 @@ class GaussianMixture(Density):
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(500, 1))
     >>> X = np.hstack([x, 2 * x + 0.1 * rng.normal(size=(500, 1))])
-    >>> density = GaussianMixture(components=1, random_state=0).fit(X)
+    >>> density = GaussianMixture(n_components=1, random_state=0).fit(X)
     >>> draws = density.complete([[1.0, np.nan]], draws=64)
     >>> bool(abs(draws[0, :, 1].mean() - 2) < 0.1)
     True
@@ -123,7 +123,7 @@ class GaussianMixture(Density):
     draws_hypotheses = True
     stored_arrays = ("weights", "means", "covariances")
 
-    components: int | Literal["auto"] = "auto"
+    n_components: int | Literal["auto"] = "auto"
     _: KW_ONLY
     covariance: Literal["full", "tied", "low-rank"] = "full"
     rank: int | None = None
@@ -139,7 +139,7 @@ class GaussianMixture(Density):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_whole("components", self.components, also=["auto"])
+        check_whole("n_components", self.n_components, also=["auto"])
         check_choice("covariance", self.covariance, ("full", "tied", "low-rank"))
         check_whole("rank", self.rank, also=[None])
         check_choice("normal_scores", self.normal_scores, (True, False, "repeated", "auto"))
@@ -153,7 +153,7 @@ class GaussianMixture(Density):
         ways = layout.ways_to_read(rows, self.normal_scores)
         tied = self.covariance == "tied"
         learners = [GaussianLearner.of(rows, training, by_rank, tied, rank) for by_rank in ways]
-        given = self.components
+        given = self.n_components
         sizes = sizes_for(rows, len(layout.numeric)) if given == "auto" else [int(given)]
         learner, run = learn(learners, sizes, self._given_strength)
         self._adopt(run)

@@ -91,7 +91,7 @@ class LatentTree(LatentDensity):
 
     Parameters
     ----------
-    states : int or "auto"
+    n_states : int or "auto"
         States of each latent; "auto" is 32, fewer where variables are many, and 1
         where held-out rows do not say that variables depend on each other.
     families : mapping from a variable's name to a family, optional
@@ -144,7 +144,7 @@ class LatentTree(LatentDensity):
     >>> first = rng.integers(2, size=1000)
     >>> second = np.where(rng.random(1000) < 0.9, first, 1 - first)
     >>> X = np.column_stack([first, second]).astype(float)
-    >>> density = LatentTree(states=4, random_state=0).fit(X)
+    >>> density = LatentTree(n_states=4, random_state=0).fit(X)
     >>> drawn = density.complete([[1.0, np.nan]], draws=200)[0, :, 1]
     >>> bool(0.8 < drawn.mean() < 1)
     True
@@ -152,7 +152,7 @@ class LatentTree(LatentDensity):
 
     stored_arrays = ("parent", "order", "prior", "transition")
 
-    states: int | Literal["auto"] = "auto"
+    n_states: int | Literal["auto"] = "auto"
     _: KW_ONLY
     n_init: int = 3
 
@@ -166,11 +166,11 @@ class LatentTree(LatentDensity):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_whole("states", self.states, also=["auto"])
+        check_whole("n_states", self.n_states, also=["auto"])
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         rows, training = self._prepared(evidence, weight)
-        sizes = sizes_for(rows) if self.states == "auto" else [int(self.states)]
+        sizes = sizes_for(rows) if self.n_states == "auto" else [int(self.n_states)]
         self._adopt(learn_latents(TreeLearner, rows, training, sizes, self))
 
     def _adopt(self, run: Run[TreeParameters]) -> None:

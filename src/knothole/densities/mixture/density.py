@@ -239,7 +239,7 @@ class Mixture(LatentDensity):
 
     Parameters
     ----------
-    components : int or "auto"
+    n_components : int or "auto"
         Number of components; "auto" is 32 from 1,000 rows on, or 1 where held-out rows do not
         say that variables depend on each other; of fewer rows the best of 1, 2, 4, ... by held-out
         log p.
@@ -283,7 +283,7 @@ class Mixture(LatentDensity):
     >>> rng = np.random.default_rng(0)
     >>> centre = rng.choice([-2.0, 2.0], size=(500, 1))
     >>> X = centre + 0.1 * rng.normal(size=(500, 2))
-    >>> density = Mixture(components=2, random_state=0).fit(X)
+    >>> density = Mixture(n_components=2, random_state=0).fit(X)
     >>> hole = np.nan
     >>> bool(abs(density.complete([[2.0, hole]], draws=50)[0, :, 1].mean() - 2) < 0.1)
     True
@@ -291,7 +291,7 @@ class Mixture(LatentDensity):
 
     stored_arrays = ("weights",)
 
-    components: int | Literal["auto"] = "auto"
+    n_components: int | Literal["auto"] = "auto"
     _: KW_ONLY
     n_init: int = 3
 
@@ -299,11 +299,11 @@ class Mixture(LatentDensity):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_whole("components", self.components, also=["auto"])
+        check_whole("n_components", self.n_components, also=["auto"])
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         rows, training = self._prepared(evidence, weight)
-        sizes = sizes_for(rows) if self.components == "auto" else [int(self.components)]
+        sizes = sizes_for(rows) if self.n_components == "auto" else [int(self.n_components)]
         self._adopt(learn_latents(ProductLearner, rows, training, sizes, self))
 
     def _adopt(self, run: Run[ProductMixture]) -> None:

@@ -195,7 +195,7 @@ class Front:
         elif hasattr(passed, "replace"):
             passed = passed.replace({np.inf: LARGEST, -np.inf: -LARGEST})
         columns, sentinel = self.ensemble.columns, self.ensemble.sentinel
-        return with_nan(columns.matrix(passed, unseen="hole"), sentinel, columns)
+        return with_nan(columns.matrix(passed, handle_unknown="missing"), sentinel, columns)
 
     @cached_property
     def splits(self) -> DistinctSplits:

@@ -382,8 +382,8 @@ def _numeric_members(trees: TextTrees, column: int, n_levels: int) -> Members:
 class Categories:
     """A categorical column: native code and level for each of our codes.
 
-    ``unseen`` is what the library makes of a category it does not know: a NaN where the column
-    was pandas', an integer that is in no set otherwise.
+    ``handle_unknown`` is what the library makes of a category it does not know: a NaN where the
+    column was pandas', an integer that is in no set otherwise.
     """
 
     codes: Ints
