@@ -23,6 +23,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import knothole as kh
+from knothole.densities.names import from_name, name_of
 from knothole.errors import (
     ColumnMismatch,
     InvalidInput,
@@ -350,7 +351,7 @@ def test_auto_tries_all_densities():
     X = rng.normal(size=(60, 1)) + 0.3 * rng.normal(size=(60, 3))
     robust = kh.wrap(DecisionTreeRegressor(max_depth=3).fit(X, X[:, 0]), X)
     names = set(robust.selection_["name"])
-    assert names == {"Factorized", "Mixture", "LatentTree", "GaussianMixture"}
+    assert names == {"independent", "mixture", "latent-tree", "gaussian-mixture"}
     assert not robust.selection_["note"].str.startswith("failed").any()
 
 
@@ -482,11 +483,11 @@ def test_displays_say_which_model_which_density_and_how_good(data):
     trained[:60, 0] = np.nan
     robust = kh.wrap(xgb_regressor().fit(trained, y), trained, y, [kh.Factorized(), mixture()])
     line = repr(robust)
-    for part in ("XGBRegressor (XGBoost), 5 trees over 3 columns", "Mixture with 4 components",
-                 "best of 2", "ahead of Factorized", "prior of losses, chosen on"):  # fmt: skip
+    for part in ("XGBRegressor (XGBoost), 5 trees over 3 columns", "mixture with 4 components",
+                 "best of 2", "ahead of independent", "prior of losses, chosen on"):  # fmt: skip
         assert part in line
     page = robust._repr_html_()
-    for part in ("XGBRegressor", "Mixture with 4 components", "<summary>candidates</summary>",
+    for part in ("XGBRegressor", "mixture with 4 components", "<summary>candidates</summary>",
                  "what missing values mean", "exact"):  # fmt: skip
         assert part in page
     assert "http" not in page
@@ -587,10 +588,24 @@ def test_options_of_predict(fitted, options, message):
         fitted[0].predict([[0.1, 0.2, 0.3]], **options)
 
 
+@pytest.mark.parametrize("name", ["gaussian-mixture", "mixture", "latent-tree", "independent"])
+def test_densities_by_name(fitted, name):
+    _, model, frame, y = fitted
+    density = kh.wrap(model, frame, density=name, random_state=3).density_
+    assert name_of(density) == name and density.random_state == 3
+    assert type(density) is type(from_name(name))
+    expected = kh.ExpectedRegressor(model, density=name, prefit=True).fit(frame, y)
+    assert name_of(expected.density_) == name_of(kh.Imputer(name).fit(frame).density_) == name
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"density": "gaussian"}, InvalidInput, "density must be 'auto'"),
+        (
+            {"density": "gaussian"},
+            InvalidInput,
+            "density must be 'auto', 'gaussian-mixture', .*; got",
+        ),
         ({"density": kh.Mixture}, InvalidInput, "density must be 'auto', a density such as"),
         ({"density": []}, InvalidInput, "at least one density"),
         ({"nan_policy": "none"}, InvalidInput, "nan_policy must be 'infer', 'lost' or 'native'"),

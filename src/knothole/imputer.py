@@ -21,6 +21,7 @@ from knothole.columns.evidence import Evidence, without_nullable
 from knothole.columns.outputs import filled, long
 from knothole.columns.read import read_table
 from knothole.densities.base import Density, drawn_rows
+from knothole.densities.names import from_name
 from knothole.densities.select import default_candidates, select
 from knothole.errors import InvalidInput
 
@@ -33,8 +34,9 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    density : "auto", Density, or sequence of them
-        What holes are drawn from. Of several, the one that explains masked held-out rows best.
+    density : str, Density, or sequence of densities
+        What holes are drawn from, by name as in :func:`knothole.wrap`. Of several, the one that
+        explains masked held-out rows best.
     columns : Columns, optional
         Description of the columns; inferred from the table by default.
     blocks : "auto" or mapping, optional
@@ -87,7 +89,9 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         candidates, self.selection_ = self.density, None
         if isinstance(candidates, str) and candidates == "auto":
             candidates = default_candidates(columns, self.random_state)
-        if isinstance(candidates, (Sequence, Mapping)) and not isinstance(candidates, str):
+        elif isinstance(candidates, str):
+            candidates = from_name(candidates, self.random_state)
+        if isinstance(candidates, (Sequence, Mapping)):
             chosen = select(
                 candidates, matrix, columns, sample_weight=sample_weight,
                 random_state=self.random_state,

@@ -56,7 +56,7 @@ SHARED = """Parameters
     estimator : object
         A model of XGBoost, LightGBM, CatBoost or scikit-learn; or one that is fitted, in
         ``sklearn.frozen.FrozenEstimator`` or with ``prefit=True``.
-    density : "auto", Density, sequence of them, or any object with ``complete``
+    density : str, Density, sequence of densities, or any object with ``complete``
         See :func:`knothole.wrap`.
     refit_leaves : None, True, "auto", dict or RefitOptions
         Whether to refit leaf values for rows with missing values; a dictionary holds

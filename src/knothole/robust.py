@@ -25,6 +25,7 @@ from knothole.columns.outputs import like, pandas_index
 from knothole.columns.read import Absent, HandleUnknown, class_of, listed
 from knothole.densities.base import Density
 from knothole.densities.held_out import sample_rows
+from knothole.densities.names import name_of
 from knothole.errors import ColumnMismatch, InvalidInput, NotFitted, UnknownRate
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import check_tol
@@ -1513,10 +1514,10 @@ def _say_model(robust: Robust) -> str:
 
 def _say_density(robust: Robust) -> str:
     density: Any = robust.density_
-    name = type(getattr(density, "density", density)).__name__
+    name = name_of(getattr(density, "density", density))
     for attribute, unit in (("states_", "state"), ("weights_", "component")):
         size = getattr(density, attribute, None)
-        if size is not None and name != "Factorized":
+        if size is not None and name != "independent":
             return f"{name} with {_count(size if np.isscalar(size) else len(size), unit)}"
     return name
 

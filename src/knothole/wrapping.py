@@ -29,6 +29,7 @@ from knothole.densities.held_out import (
     TOO_FEW_TO_HOLD_OUT,
     TOO_FEW_TO_JUDGE,
 )
+from knothole.densities.names import from_name, name_of
 from knothole.densities.select import Selected, default_candidates, select
 from knothole.errors import ColumnMismatch, FewRows, InvalidInput, NotAMean
 from knothole.expectation.expectation import Expectation
@@ -97,9 +98,11 @@ def wrap(
         chooses the density, and what NaN means in columns that had it in training, by prediction
         error; without, by how well the model's own predictions are met. Isolation forests have
         none, and those of survival forests are censored: leave them out there.
-    density : "auto", Density, sequence of them, or any object with ``complete``
+    density : str, Density, sequence of densities, or any object with ``complete``
         "auto" tries several and keeps the best on masked held-out rows; so does a sequence (or
-        mapping from names). A density that is not fitted is cloned and fitted; one that is must
+        mapping from names). "gaussian-mixture", "mixture", "latent-tree" and "independent" are
+        :class:`GaussianMixture`, :class:`Mixture`, :class:`LatentTree` and :class:`Factorized`
+        with their defaults. A density that is not fitted is cloned and fitted; one that is must
         have been fitted on the same columns. An object of your own must have
         ``complete(X, draws)``: float64 (rows, columns) with categories as codes in, (rows, draws,
         columns) without holes out.
@@ -172,6 +175,8 @@ def wrap(
     check_choice("verbose", verbose, ("auto", True, False))
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     check_options(correction, patterns, X_valid)
+    if isinstance(density, str) and density != "auto":
+        density = from_name(density, random_state)
     further = names_of_auxiliary(auxiliary)
     check_choice("nan_policy", nan_policy, ("infer", "lost", "native"))
     composed = is_composed(model)
@@ -373,8 +378,6 @@ def _choose(
     """The density to use, fitted, and how it was selected, if it was."""
     candidates, work = density, 100.0 - PRIOR - CORRECTION
     if isinstance(density, str):
-        if density != "auto":
-            raise InvalidInput(f"density must be 'auto' or a density; got {density!r}.")
         candidates = default_candidates(columns, random_state)
     if isinstance(candidates, (Sequence, Mapping)):
         # With fewer rows whose truth is known, densities are compared by log p alone.
@@ -393,7 +396,7 @@ def _choose(
             density.columns_ = columns
         return density, None
     if isinstance(density, Density):
-        advance(f"fit {type(density).__name__} to all rows", 0.0)
+        advance(f"fit {name_of(density)} to all rows", 0.0)
         fitted = _fit(density, matrix, columns, weight)
         advance("", work)
         return fitted, None

@@ -59,7 +59,7 @@ def test_wrap_and_predict_in_processes_of_their_own(save, table, folder, tmp_pat
     name, refitted, native = save(X[:200], y[:200], tmp_path)
     trust = ["--allow-pickle"] if name.endswith(".joblib") else []
     done = in_subprocess(
-        "wrap", name, folder / "train.csv", "--density", "factorized", *trust, cwd=tmp_path
+        "wrap", name, folder / "train.csv", "--density", "independent", *trust, cwd=tmp_path
     )
     assert (done.returncode, done.stdout) == (FINE, ""), done.stderr
     assert "wrote model.knothole" in done.stderr
@@ -75,7 +75,7 @@ def test_wrap_and_predict_in_processes_of_their_own(save, table, folder, tmp_pat
 
     new = tmp_path / refitted
     arguments = ["refit", tmp_path / name, folder / "holes.csv", "--target", "price", *trust]
-    assert call(*arguments, "--density", "factorized", "--native", new) == FINE
+    assert call(*arguments, "--density", "independent", "--native", new) == FINE
     assert new.exists() and (tmp_path / "model.refitted.knothole").exists()
     native_leaves = read(joblib.load(new) if trust else new).value
     leaves = kh.load(tmp_path / "model.refitted.knothole").ensemble_.value
@@ -95,7 +95,7 @@ def test_a_pipeline_is_wrapped_whole(table, tmp_path):
     train, complete, out = (tmp_path / name for name in ("train.csv", "complete.csv", "out.csv"))
     table[:200].to_csv(train, index=False)
     table[200:].to_csv(complete, index=False)
-    given = tmp_path / "model.joblib", train, "--allow-pickle", "--density", "factorized"
+    given = tmp_path / "model.joblib", train, "--allow-pickle", "--density", "independent"
     assert call("wrap", *given) == FINE
     assert call("predict", tmp_path / "model.knothole", complete, "-o", out) == FINE
     rows = table[FEATURES][200:]
@@ -142,7 +142,7 @@ def test_a_classifier_gives_labels_and_probabilities(table, folder, tmp_path, ca
     train = tmp_path / "train.tsv"
     numbers.assign(high=high.astype(float)).to_csv(train, index=False, sep="\t")
     arguments = ["wrap", tmp_path / "model.json", train, "--target", "high"]
-    assert call(*arguments, "--density", "factorized") == FINE
+    assert call(*arguments, "--density", "independent") == FINE
     assert call("predict", tmp_path / "model.knothole", train, "--proba") == FINE
     (tmp_path / "out.csv").write_text(capsys.readouterr().out)
     found = pd.read_csv(tmp_path / "out.csv")
@@ -158,7 +158,7 @@ def test_a_model_without_names_goes_by_position(table, folder, tmp_path):
     model.save_model(tmp_path / "model.json")
     train = tmp_path / "train.csv"
     table[["id", "weight", "age", "price"]].to_csv(train, index=False)
-    arguments = ["wrap", tmp_path / "model.json", train, "--density", "factorized"]
+    arguments = ["wrap", tmp_path / "model.json", train, "--density", "independent"]
     assert call(*arguments, "--target", "price", "--drop", "id") == FINE
     assert call(*arguments, "--target", "price") == WRONG_INPUT
 
@@ -166,7 +166,7 @@ def test_a_model_without_names_goes_by_position(table, folder, tmp_path):
 def test_a_larger_training_table_is_sampled(folder, tmp_path, capsys):
     place = tmp_path / "model.knothole"
     arguments = ["wrap", folder / "model.json", folder / "train.csv", "-o", place]
-    assert call(*arguments, "--rows", 50, "--density", "factorized") == FINE
+    assert call(*arguments, "--rows", 50, "--density", "independent") == FINE
     assert "50 of 200 rows, chosen at random" in capsys.readouterr().err
 
 

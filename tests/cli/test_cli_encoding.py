@@ -45,7 +45,7 @@ def test_predict_of_a_classifier(table, folder, tmp_path, encoded):
 
 
 def test_wrap(folder, tmp_path, encoded):
-    arguments = ["wrap", folder / "model.json", folder / "train.csv", "--density", "factorized"]
+    arguments = ["wrap", folder / "model.json", folder / "train.csv", "--density", "independent"]
     assert call(*arguments, "--target", "price", "-o", tmp_path / "model.knothole") == FINE
     assert sum(encoded) == 200
 
@@ -58,7 +58,7 @@ def test_refit(wrapped, folder, tmp_path, encoded):
     # A library's own model is wrapped on the way, by a description that comes from these rows.
     encoded.clear()
     arguments = ["refit", folder / "model.json", folder / "holes.csv", "--target", "price"]
-    assert call(*arguments, "--density", "factorized", *out) == FINE
+    assert call(*arguments, "--density", "independent", *out) == FINE
     assert sum(encoded) == 200
 
 

@@ -73,7 +73,7 @@ def test_files_of_one_kind_become_those_of_another(wrapped, folder, lines, tmp_p
 def test_a_model_is_wrapped_from_standard_input(folder, table, given, tmp_path):
     given(table[:200].to_json(orient="records", lines=True, double_precision=15).encode())
     place = tmp_path / "model.knothole"
-    assert call("wrap", folder / "model.json", "-", "--density", "factorized", "-o", place) == FINE
+    assert call("wrap", folder / "model.json", "-", "--density", "independent", "-o", place) == FINE
     assert kh.load(place).columns_.names == tuple(FEATURES)
 
 

@@ -123,7 +123,7 @@ def test_the_better_density_is_kept_and_fitted_on_all_rows():
     assert list(table.columns) == [
         "name", "score", "behind", "error", "seconds", "chosen", "note",
     ]  # fmt: skip
-    assert table["name"].tolist() == ["Mixture", "Factorized"]
+    assert table["name"].tolist() == ["mixture", "independent"]
     assert table["chosen"].tolist() == [True, False]
     assert table["behind"][0] == 0 and table["behind"][1] > 4 * table["error"][1] > 0
     assert not hasattr(candidates[1], "weights_")
@@ -141,7 +141,7 @@ def test_the_error_of_a_difference_is_that_of_paired_rows():
 
     selected = select([Mixture(2, random_state=0), Factorized()], X, score=loss)
     difference = seen[Factorized] - seen[Mixture]
-    if selected.selection_["name"][0] == "Factorized":
+    if selected.selection_["name"][0] == "independent":
         difference = -difference
     second = selected.selection_.iloc[1]
     assert_allclose(second["behind"], difference.mean())
@@ -174,7 +174,7 @@ def test_rows_of_no_weight_have_no_say():
     selected = select(
         [Mixture(2, random_state=0), Factorized()], X, score=loss, sample_weight=weight
     )
-    assert selected.selection_["name"].tolist() == ["Factorized", "Mixture"]
+    assert selected.selection_["name"].tolist() == ["independent", "mixture"]
     assert selected.selection_["score"].tolist() == [0.0, -1.0]
 
 
@@ -183,7 +183,7 @@ def test_rows_of_no_weight_have_no_say():
 
 def test_a_candidate_that_fails_is_recorded():
     table = select([Failing(), Factorized()], two_groups(100)).selection_
-    assert table["name"].tolist() == ["Factorized", "Failing"]
+    assert table["name"].tolist() == ["independent", "Failing"]
     assert table["note"][1] == "failed: the sky is falling" and np.isnan(table["score"][1])
 
 
@@ -194,7 +194,7 @@ def test_a_loss_of_nan_is_a_failure():
     table = select(
         [Mixture(2, random_state=0), Factorized()], two_groups(100), score=loss
     ).selection_
-    assert table["chosen"].tolist() == [True, False] and table["name"][0] == "Factorized"
+    assert table["chosen"].tolist() == [True, False] and table["name"][0] == "independent"
     assert "NaN" in table["note"][1]
 
 
@@ -213,7 +213,7 @@ def test_candidates_are_checked(candidates, message):
 
 def test_too_few_rows_to_compare():
     table = select([Factorized(), Mixture(2)], two_groups(8)).selection_
-    assert table["name"][0] == "Factorized" and table["note"][0] == "too few rows to compare"
+    assert table["name"][0] == "independent" and table["note"][0] == "too few rows to compare"
 
 
 # ---- details ------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_too_few_rows_to_compare():
 def test_names_are_numbered_or_given_and_progress_is_told():
     X = two_groups(100)
     table = select([Factorized(), Factorized()], X).selection_
-    assert sorted(table["name"]) == ["Factorized", "Factorized 2"]
+    assert sorted(table["name"]) == ["independent", "independent 2"]
     told = []
     select({"plain": Factorized()}, X, advance=lambda *said: told.append(said))
     said = [line for line, *_ in told if line]
@@ -268,7 +268,7 @@ def test_who_is_close_gets_a_second_look_with_more_rows():
     first, second = (1000, 400), (2000, 800)
     assert rows == {"Factorized": [first, second], "Better": [first, second], "Worse": [first]}
     assert found["note"]["Worse"] == "clearly behind on some of the rows"
-    assert found["note"]["Factorized"] == "best on masked held-out rows"
+    assert found["note"]["independent"] == "best on masked held-out rows"
     assert found["behind"]["Worse"] == pytest.approx(9.0)
     assert found["behind"]["Better"] == pytest.approx(0.01)
 

@@ -609,7 +609,7 @@ def files(tmp_path_factory):
 
 
 def test_command_line(files, capsys):
-    common = [files / "train.csv", "--target", "price", "--density", "factorized"]
+    common = [files / "train.csv", "--target", "price", "--density", "independent"]
     assert call("wrap", files / "model.json", *common) == 0
     plain, asking = files / "model.knothole", files / "ask.csv"
     assert "--conformalize" in refused_after(capsys, "predict", plain, asking, "--interval", 0.9)
@@ -623,7 +623,7 @@ def test_command_line(files, capsys):
         assert found.columns.tolist() == ["prediction", "low", "high"]
         expected = kh.load(place).predict_interval(pd.read_csv(asking))
         np.testing.assert_allclose(found[["low", "high"]], expected)
-    nameless = [files / "train.csv", "--density", "factorized", *held_out]
+    nameless = [files / "train.csv", "--density", "independent", *held_out]
     assert "--target" in refused_after(capsys, "wrap", files / "model.json", *nameless)
 
 

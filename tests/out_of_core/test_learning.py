@@ -224,7 +224,7 @@ def test_wrapping_chooses_the_density_on_a_sample_and_goes_on():
     lazy = dask.array.from_array(X, chunks=(100, 3))
     with dask.config.set(scheduler="sync"):
         robust = kh.wrap(model, lazy, density=candidates)
-    assert robust.selection_["name"][0] == "Mixture"
+    assert robust.selection_["name"][0] == "mixture"
     assert robust.density_.objective_[-1] / 900 > -5
     rows = np.where(rng.random((50, 3)) < 0.3, np.nan, X[:50])
     assert np.corrcoef(robust.predict(rows), X[:50, 0])[0, 1] > 0.9

@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from knothole.cli import options
 from knothole.cli.console import say, stdout
+from knothole.densities.names import name_of
 from knothole.files import check_output, whole_file
 from knothole.progress import bar
 from knothole.report.displays import RobustnessDisplay
@@ -79,7 +80,7 @@ def demo(output: Path, repeats: int) -> None:
     start = time.perf_counter()
     robust = knothole.wrap(model, train, y, random_state=SEED)
     learning = time.perf_counter() - start
-    say(f"   {type(robust.density_).__name__} was best on held-out rows ({learning:.0f} s)")
+    say(f"   {name_of(robust.density_)} was best on held-out rows ({learning:.0f} s)")
     case = Case.of(robust, train, test, y_test, y)
     say(f"{len(test)} other tumours lose 0 to 90 % of their measurements, at random", "3 ")
     comparison = Comparison(RATES, repeats, METHODS, SEED)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from knothole.cli.console import say
 from knothole.cli.files import Match, OpenedModel, check_column, match, source
 from knothole.columns.columns import Column
+from knothole.densities.names import CHOICES
 from knothole.errors import InvalidInput
 from knothole.out_of_core.files import CHUNK, TableFile, sampled
 
@@ -30,14 +31,6 @@ Decorator = Callable[[Any], Any]
 
 # What is wrong with a file is said where it is opened.
 FILE = click.Path(path_type=Path, readable=False)
-#: Densities by their name on the command line.
-DENSITIES = {
-    "auto": "auto",
-    "factorized": "Factorized",
-    "mixture": "Mixture",
-    "latent-tree": "LatentTree",
-    "gaussian-mixture": "GaussianMixture",
-}
 
 model_argument = click.argument("model", type=FILE)
 conformalize_option = click.option(
@@ -156,7 +149,7 @@ def learning_options(rows: int, what: str) -> Decorator:
         ),
         choice_option(
             "--density",
-            DENSITIES,
+            CHOICES,
             "The density p(X); auto tries several and keeps the best on held-out rows.",
         ),
         click.option(
@@ -314,17 +307,13 @@ def learn(
     nan_policy: NanPolicy = "infer",
 ) -> Robust:
     """What :func:`knothole.wrap` makes of a library's own model and its training rows."""
-    import knothole
     from knothole.wrapping import wrap
 
-    density: Any = "auto"
-    if learning.density != "auto":
-        density = getattr(knothole, DENSITIES[learning.density])(random_state=learning.seed)
     return wrap(
         model.native,
         table,
         target,
-        density,
+        learning.density,
         blocks="auto" if learning.blocks else None,
         nan_policy=nan_policy,
         auxiliary=learning.auxiliary,

@@ -37,6 +37,7 @@ from knothole.densities.held_out import (
     mean_and_error,
     rows_to_screen,
 )
+from knothole.densities.names import name_of
 from knothole.errors import InvalidInput
 from knothole.progress import Advance, silent
 
@@ -111,7 +112,7 @@ def select(
     >>> X = rng.normal(size=(300, 1)) + 0.1 * rng.normal(size=(300, 2))
     >>> candidates = [Factorized(), Mixture(n_components=8, random_state=0)]
     >>> select(candidates, X, Columns.infer(X)).selection_["name"].tolist()
-    ['Mixture', 'Factorized']
+    ['mixture', 'independent']
     """
     from sklearn.base import clone
 
@@ -305,10 +306,10 @@ def _named(candidates: Sequence[Density] | Mapping[str, Density]) -> dict[str, D
 
 
 def _numbered(candidates: Iterable[Density]) -> Iterator[tuple[str, Density]]:
-    """Densities by the names of their classes, numbered where one comes again."""
+    """Densities by their names, numbered where one comes again."""
     seen: dict[str, int] = {}
     for candidate in candidates:
-        name = type(candidate).__name__
+        name = name_of(candidate)
         seen[name] = seen.get(name, 0) + 1
         yield (name if seen[name] == 1 else f"{name} {seen[name]}"), candidate
 

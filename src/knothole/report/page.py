@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from knothole import __version__
+from knothole.densities.names import name_of
 from knothole.errors import MissingExtra
 from knothole.report import displays, style
 from knothole.report.evaluation import Asked, Evaluation
@@ -58,6 +59,7 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
     robust, robustness = evaluation.case.robust, evaluation.robustness
     return {
         "evaluation": evaluation,
+        "density": name_of(robust.density_),
         "displays": displays,
         "uri": _uri,
         "facts": headline(evaluation),
