@@ -22,10 +22,10 @@ from knothole.cli.files import match
 from knothole.columns.columns import (
     BASELINE,
     NOT_RECORDED,
-    Block,
     Column,
     Columns,
     Kind,
+    OneHotGroup,
     Variable,
 )
 from knothole.columns.read import missing_objects
@@ -395,7 +395,7 @@ def test_describe_takes_the_tables_names_where_the_model_has_none():
     assert not model.describe(np.ones((1, 2))).named
 
 
-# --- blocks --------------------------------------------------------------------------------------
+# --- one-hot groups ------------------------------------------------------------------------------
 
 HOMES = pd.DataFrame(
     {
@@ -407,69 +407,75 @@ HOMES = pd.DataFrame(
 )
 
 
-def test_blocks_are_found_by_the_naming_of_get_dummies():
+def test_one_hot_groups_are_found_by_the_naming_of_get_dummies():
     dummies = pd.get_dummies(HOMES)
-    columns = Columns.infer(dummies, blocks="auto")
-    assert columns.blocks == (
-        Block("city", (1, 2, 3)),
-        Block("home_type", (4, 5)),
-        Block("home_floor", (6, 7)),
+    columns = Columns.infer(dummies, one_hot="auto")
+    assert columns.one_hot == (
+        OneHotGroup("city", (1, 2, 3)),
+        OneHotGroup("home_type", (4, 5)),
+        OneHotGroup("home_floor", (6, 7)),
     )
-    assert Columns.infer(dummies).blocks == ()
-    assert Columns(columns.columns).describe(dummies, blocks="auto").blocks == columns.blocks
-    assert columns.describe(dummies).blocks == columns.blocks
+    assert Columns.infer(dummies).one_hot == ()
+    assert Columns(columns.columns).describe(dummies, one_hot="auto").one_hot == columns.one_hot
+    assert columns.describe(dummies).one_hot == columns.one_hot
 
 
-def test_blocks_are_found_by_the_naming_of_one_hot_encoder():
+def test_one_hot_groups_are_found_by_the_naming_of_one_hot_encoder():
     encoder = OneHotEncoder(sparse_output=False).set_output(transform="pandas")
     table = encoder.fit_transform(HOMES[["city", "home_type"]])
-    blocks = Columns.infer(table, blocks="auto").blocks
-    assert blocks == (Block("city", (0, 1, 2)), Block("home_type", (3, 4)))
+    one_hot = Columns.infer(table, one_hot="auto").one_hot
+    assert one_hot == (OneHotGroup("city", (0, 1, 2)), OneHotGroup("home_type", (3, 4)))
 
 
 def test_a_dropped_first_level_is_the_baseline():
     dummies = pd.get_dummies(HOMES[["city"]], drop_first=True)
-    assert Columns.infer(dummies, blocks="auto").blocks == (Block("city", (0, 1), baseline=True),)
-    assert Columns.infer(dummies.iloc[1:3], blocks="auto").blocks == (Block("city", (0, 1)),)
+    assert Columns.infer(dummies, one_hot="auto").one_hot == (
+        OneHotGroup("city", (0, 1), baseline=True),
+    )
+    assert Columns.infer(dummies.iloc[1:3], one_hot="auto").one_hot == (
+        OneHotGroup("city", (0, 1)),
+    )
 
 
-def test_names_alone_make_no_block():
+def test_names_alone_make_no_one_hot_group():
     table = pd.DataFrame({"is_old": [1, 1, 0], "is_big": [1, 0, 0], "n_a": [0, 2, 1]})
-    assert Columns.infer(table, blocks="auto").blocks == ()
+    assert Columns.infer(table, one_hot="auto").one_hot == ()
     apart = pd.DataFrame({"c_a": [1, 0], "x": [3, 4], "c_b": [0, 1]})
-    assert Columns.infer(apart, blocks="auto").blocks == ()
-    assert Columns.infer(apart, blocks={"c": ["c_a", "c_b"]}).blocks == (Block("c", (0, 2)),)
+    assert Columns.infer(apart, one_hot="auto").one_hot == ()
+    assert Columns.infer(apart, one_hot={"c": ["c_a", "c_b"]}).one_hot == (
+        OneHotGroup("c", (0, 2)),
+    )
 
 
-def test_a_prefix_that_is_a_column_itself_is_no_block():
+def test_a_prefix_that_is_a_column_itself_is_no_one_hot_group():
     table = pd.DataFrame({"c": [7, 8], "c_a": [1, 0], "c_b": [0, 1]})
-    assert Columns.infer(table, blocks="auto").blocks == ()
-    blocks = Columns.infer(table, blocks={"c dummies": ["c_a", "c_b"]}).blocks
-    assert blocks == (Block("c dummies", (1, 2)),)
+    assert Columns.infer(table, one_hot="auto").one_hot == ()
+    one_hot = Columns.infer(table, one_hot={"c dummies": ["c_a", "c_b"]}).one_hot
+    assert one_hot == (OneHotGroup("c dummies", (1, 2)),)
 
 
-def test_holes_do_not_hide_a_block():
+def test_holes_do_not_hide_a_one_hot_group():
     dummies = pd.get_dummies(HOMES[["city"]]).astype(float)
     dummies.iloc[0, 0] = None
-    assert Columns.infer(dummies, blocks="auto").blocks == (Block("city", (0, 1, 2)),)
+    assert Columns.infer(dummies, one_hot="auto").one_hot == (OneHotGroup("city", (0, 1, 2)),)
 
 
 @pytest.mark.parametrize(
-    ("blocks", "error", "message"),
+    ("one_hot", "error", "message"),
     [
-        ({"b": ["a", "z"]}, ColumnMismatch, r"blocks\['b'\] names column 'z'"),
-        ({"b": ["a", "b"]}, InvalidInput, "block 'b' do not.*at most one dummy.*row 1"),
-        ({"b": ["a", "n"]}, InvalidInput, "block 'b' do not.*0 or 1.*row 2"),
-        ({"b": ["a"], "c": ["a"]}, InvalidInput, "'a' must be in one block"),
-        ({"n": ["a"]}, InvalidInput, "block 'n' must have a name of its own"),
+        ({"b": ["a", "z"]}, ColumnMismatch, r"one_hot\['b'\] names column 'z'"),
+        ({"b": ["a", "b"]}, InvalidInput, "one-hot group 'b' do not.*at most one dummy.*row 1"),
+        ({"b": ["a", "n"]}, InvalidInput, "one-hot group 'b' do not.*0 or 1.*row 2"),
+        ({"b": ["a"], "c": ["a"]}, InvalidInput, "'a' must be in one one-hot group only"),
+        ({"n": ["a"]}, InvalidInput, "one-hot group 'n' must have a name of its own"),
         ({"b": []}, InvalidInput, "'b' must have at least one column"),
-        ("find", InvalidInput, "blocks must be None, 'auto' or a mapping"),
+        ("find", InvalidInput, "one_hot must be None, 'auto' or a mapping"),
     ],
 )
-def test_declared_blocks_must_fit_the_data(blocks, error, message):
+def test_declared_one_hot_groups_must_fit_the_data(one_hot, error, message):
     table = pd.DataFrame({"a": [1, 1, 0], "b": [0, 1, 0], "n": [0, 0, 2]})
     with pytest.raises(error, match=message):
-        Columns.infer(table, blocks=blocks)
+        Columns.infer(table, one_hot=one_hot)
 
 
 # --- variables and evidence ----------------------------------------------------------------------
@@ -482,11 +488,11 @@ MIXED = Columns(
         Column("city", Kind.CATEGORICAL, ("Graz", "Linz"), nullable=True),
         Column("hue_c"),
     ),
-    (Block("hue", (2, 0, 4), baseline=True),),
+    (OneHotGroup("hue", (2, 0, 4), baseline=True),),
 )
 
 
-def test_a_block_is_one_variable_in_the_place_of_its_first_dummy():
+def test_a_one_hot_group_is_one_variable_in_the_place_of_its_first_dummy():
     assert MIXED.variables == (
         Variable("hue", Kind.CATEGORICAL, ("hue_a", "hue_b", "hue_c", BASELINE), (2, 0, 4)),
         Variable("age", Kind.CONTINUOUS, (), (1,), nullable=True),
@@ -520,8 +526,8 @@ def test_evidence_of_numbers_is_the_matrix_itself():
 @pytest.mark.parametrize(
     ("row", "holes", "message"),
     [
-        ([1, 0, 1, 0, 0], None, r"row 1, one-hot block 'hue'.*at most one.*\[1.0, 1.0, 0.0\]"),
-        ([2, 0, 0, 0, 0], None, "row 1, one-hot block 'hue'.*0 or 1"),
+        ([1, 0, 1, 0, 0], None, r"row 1, one-hot group 'hue'.*at most one.*\[1.0, 1.0, 0.0\]"),
+        ([2, 0, 0, 0, 0], None, "row 1, one-hot group 'hue'.*0 or 1"),
         ([0, 0, 0, 2, 0], None, "row 1, column 'city' must hold codes.*0 to 1; got 2"),
         ([0, 0, 0, 0.5, 0], None, "'city' must hold codes"),
         ([0, 0, 0, -1, 0], None, "'city' must hold codes"),
@@ -544,7 +550,7 @@ def test_what_is_not_recorded_needs_a_nullable_variable():
 
 
 def test_all_zeros_need_a_baseline():
-    columns = Columns((Column("a"), Column("b")), (Block("c", (0, 1)),))
+    columns = Columns((Column("a"), Column("b")), (OneHotGroup("c", (0, 1)),))
     with pytest.raises(InvalidInput, match="'c' contradicts itself: all dummies are 0"):
         columns.evidence(np.zeros((1, 2)))
 
@@ -560,9 +566,9 @@ def test_rows_must_have_the_right_width():
         MIXED.evidence(np.zeros((1, 4)))
 
 
-def test_a_block_is_nullable_as_a_whole():
-    columns = Columns((Column("a"), Column("b"), Column("x")), (Block("c", (0, 1)),))
-    with pytest.raises(InvalidInput, match="block 'c' must all be nullable"):
+def test_a_one_hot_group_is_nullable_as_a_whole():
+    columns = Columns((Column("a"), Column("b"), Column("x")), (OneHotGroup("c", (0, 1)),))
+    with pytest.raises(InvalidInput, match="one-hot group 'c' must all be nullable"):
         columns.with_nullable([True, False, False])
     with pytest.raises(InvalidInput, match="3 booleans"):
         columns.with_nullable([True, False])
@@ -577,15 +583,15 @@ def test_a_block_is_nullable_as_a_whole():
 
 
 @st.composite
-def block_rows(draw):
-    """A block, rows of its dummies with holes, and the category each row came from."""
+def one_hot_rows(draw):
+    """A one-hot group, rows of its dummies with holes, and the category each row came from."""
     n = draw(st.sampled_from([1, 2, 3, 5, 64, 65]))
     baseline = n == 1 or draw(st.booleans())
     nullable = draw(st.booleans())
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     columns = Columns(
-        tuple(Column(f"d{i}") for i in range(n)), (Block("block", tuple(range(n)), baseline),)
+        tuple(Column(f"d{i}") for i in range(n)), (OneHotGroup("hue", tuple(range(n)), baseline),)
     ).with_nullable(np.full(n, nullable))
     category = rng.integers(0, n + baseline, 12)
     X = (category[:, None] == np.arange(n)).astype(float)
@@ -595,7 +601,7 @@ def block_rows(draw):
 
 
 @settings(max_examples=60, deadline=None)
-@given(block_rows())
+@given(one_hot_rows())
 def test_partly_observed_dummies_leave_the_categories_that_agree_with_them(case):
     """The slow twin: try every category, keep those whose dummies equal what was observed."""
     columns, X, holes, n_categories = case
@@ -624,7 +630,7 @@ def test_partly_observed_dummies_leave_the_categories_that_agree_with_them(case)
 
 
 @settings(max_examples=30, deadline=None)
-@given(block_rows())
+@given(one_hot_rows())
 def test_restricted_lists_what_allowed_holds(case):
     columns, X, holes, _ = case
     known = columns.evidence(X, holes)
@@ -648,7 +654,7 @@ def test_restricted_is_about_the_right_variable():
             Column("c", Kind.CATEGORICAL, tuple(range(70))),
             *(Column(name) for name in "abc"),
         ),
-        (Block("block", (2, 3, 4)),),
+        (OneHotGroup("hue", (2, 3, 4)),),
     )
     X = np.array([[0.5, 69, NAN, 0, NAN], [NAN, NAN, NAN, NAN, NAN]])
     known = columns.evidence(X)

@@ -261,12 +261,12 @@ def test_a_value_that_the_model_takes_for_nan(data):
     assert len(set(robust.predict(never_met))) == 1
 
 
-def test_one_hot_blocks(data):
+def test_one_hot_groups(data):
     _, y, _ = data
     city = pd.Series(np.where(y > 1, "Wien", np.where(y > -1, "Graz", "Linz")), name="city")
     table = pd.get_dummies(city.to_frame()).astype(float).assign(size=y)
     model = DecisionTreeRegressor(max_depth=3).fit(table, y)
-    robust = kh.wrap(model, table, density=mixture(), blocks="auto")
+    robust = kh.wrap(model, table, density=mixture(), one_hot="auto")
     assert [variable.name for variable in robust.columns_.variables] == ["city", "size"]
     not_wien = table.iloc[:1].assign(city_Graz=np.nan, city_Linz=np.nan, city_Wien=0.0)
     assert np.isfinite(robust.predict(not_wien)).all()
@@ -609,8 +609,8 @@ def test_densities_by_name(fitted, name):
         ({"density": kh.Mixture}, InvalidInput, "density must be 'auto', a density such as"),
         ({"density": []}, InvalidInput, "at least one density"),
         ({"nan_policy": "none"}, InvalidInput, "nan_policy must be 'infer', 'lost' or 'native'"),
-        ({"blocks": {"q": ["a", "b"]}}, InvalidInput, "do not encode one category"),
-        ({"blocks": {"q": ["d"]}}, ColumnMismatch, "names column 'd'"),
+        ({"one_hot": {"q": ["a", "b"]}}, InvalidInput, "do not encode one category"),
+        ({"one_hot": {"q": ["d"]}}, ColumnMismatch, "names column 'd'"),
         ({"y_train": [1.0]}, InvalidInput, "a target for each of the 300 rows"),
         ({"y_train": np.full(300, np.nan)}, InvalidInput, "y_train must be finite"),
         ({"y_train": np.full(300, "high")}, InvalidInput, "y_train must hold numbers"),
@@ -630,7 +630,7 @@ def test_a_density_fitted_on_other_columns(fitted):
     with pytest.raises(ColumnMismatch, match=r"density was .* 'c' missing\. "):
         kh.wrap(model, frame, density=kh.Factorized().fit(frame[["a", "b"]]))
     with pytest.raises(InvalidInput, match="settled when the density was fitted"):
-        kh.wrap(model, frame, density=kh.Factorized().fit(frame), blocks="auto")
+        kh.wrap(model, frame, density=kh.Factorized().fit(frame), one_hot="auto")
 
 
 def test_labels_that_the_model_does_not_know(data):

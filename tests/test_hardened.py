@@ -189,9 +189,9 @@ BROKEN_HEADERS = [
     in_column(3, kind="integer"),
     in_column(3, levels=[["str", "Graz"], ["str", "Graz"], ["str", "Wien"]]),
     in_column(3, levels=[["str", "Graz"], ["str", "Linz"]]),
-    lambda header: header["state"]["columns"].update(blocks=[["b", [0.0, 1], False]]),
-    lambda header: header["state"]["columns"].update(blocks=[["b", [-1, 1], False]]),
-    lambda header: header["state"]["columns"].update(blocks=[["b", [3], False]]),
+    lambda header: header["state"]["columns"].update(one_hot=[["b", [0.0, 1], False]]),
+    lambda header: header["state"]["columns"].update(one_hot=[["b", [-1, 1], False]]),
+    lambda header: header["state"]["columns"].update(one_hot=[["b", [3], False]]),
     lambda header: header["state"]["columns"].update(named="no"),
 ]
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import knothole as kh
-from knothole.columns.columns import Block, Column, Columns, Kind
+from knothole.columns.columns import Column, Columns, Kind, OneHotGroup
 from knothole.columns.evidence import (
     checked_lost,
     mark_missing,
@@ -22,10 +22,10 @@ from knothole.columns.evidence import (
 from knothole.errors import InvalidInput
 
 NAN = np.nan
-# Two numbers, a category, and a one-hot block of two dummies.
+# Two numbers, a category, and a one-hot group of two dummies.
 COLUMNS = Columns(
     (Column("a"), Column("b"), Column("c", Kind.CATEGORICAL, ("x", "y")), Column("d"), Column("e")),
-    (Block("block", (3, 4), baseline=True),),
+    (OneHotGroup("group", (3, 4), baseline=True),),
 )
 VARIABLES = [[0], [1], [2], [3, 4]]
 NOTHING = np.full((5, 2), NAN)
@@ -111,7 +111,7 @@ def test_what_the_model_takes_for_nan_may_be_a_range_and_never_is_a_dummy():
 
 
 def test_training_says_which_columns_are_nullable():
-    """Of a block only a row without any dummy does; what was nullable stays so."""
+    """Of a one-hot group only a row without any dummy does; what was nullable stays so."""
     matrix = np.array([[1.0, 2.0, 0.0, NAN, 0.0], [3.0, NAN, 1.0, 0.0, NAN]])
     columns = COLUMNS.with_nullable(by_variable([True, False, False, False]))
     met = nullable_as_met(columns, matrix)
@@ -122,7 +122,7 @@ def test_training_says_which_columns_are_nullable():
     assert not any(column.nullable for column in without_nullable(met))
 
 
-# ---- what predictions make of it -----------------------------------------------------------------
+# ---- what predictions make of it ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ def test_all_columns_of_a_group_have_its_probability():
     hues[rng.random(300) < 0.3] = NAN
     table = pd.DataFrame(hues, columns=["hue_red", "hue_green", "hue_blue"]).assign(x=codes * 1.0)
     model = HistGradientBoostingRegressor(max_iter=5).fit(table, codes)
-    robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), blocks="auto")
+    robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), one_hot="auto")
     rows = np.array([[NAN, NAN, NAN, 1.0], [0.0, NAN, NAN, 1.0], [0.0, 1.0, 0.0, NAN]])
     group, partly, known = robust.lost_probability(rows)
     assert 0 < group[0] == group[1] == group[2] < 1 and np.isnan(group[3])

@@ -216,15 +216,15 @@ def test_a_category_that_the_reference_lacks_is_no_driver():
     assert p[0, 1] == p[1, 1] > 0
 
 
-# --- blocks --------------------------------------------------------------------------------------
+# --- one-hot groups ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "mask", [missingness.mcar_mask, missingness.mar_mask, missingness.mnar_mask]
 )
-def test_before_encoding_the_dummies_of_a_block_go_together(mixed, mask):
+def test_before_encoding_the_dummies_of_a_one_hot_group_go_together(mixed, mask):
     X = one_hot(mixed)
-    together = mask(X, 0.3, 2, blocks="auto")
+    together = mask(X, 0.3, 2, one_hot="auto")
     assert (together[:, [1]] == together[:, 1:4]).all()
     assert (together[:, [4]] == together[:, 4:6]).all()
     alone = mask(X, 0.3, 2)
@@ -234,14 +234,14 @@ def test_before_encoding_the_dummies_of_a_block_go_together(mixed, mask):
 def test_masking_before_encoding_is_encoding_a_masked_table(mixed):
     raw = mixed[["age", "region", "sex"]]
     X = one_hot(mixed)
-    mask = missingness.mcar_mask(X, 0.3, 2, blocks="auto")
+    mask = missingness.mcar_mask(X, 0.3, 2, one_hot="auto")
     of_variables = missingness.mcar_mask(raw, 0.3, 2)
     np.testing.assert_array_equal(mask[:, [0, 1, 4]], of_variables)
 
 
-def test_outage_takes_columns_and_blocks(mixed):
+def test_outage_takes_columns_and_one_hot_groups(mixed):
     X = one_hot(mixed)
-    assert missingness.outage_mask(X, ["region"], blocks="auto").all(axis=0).tolist() == [
+    assert missingness.outage_mask(X, ["region"], one_hot="auto").all(axis=0).tolist() == [
         False, True, True, True, False, False,
     ]  # fmt: skip
     assert missingness.outage_mask(X, ["region_east", -1]).sum(axis=0).tolist() == [

@@ -173,10 +173,10 @@ def _observed(values: Any) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """A one-hot table and its blocks, by column names; all dummies of a hole are NaN."""
+    """A one-hot table and its one-hot groups, by column names; all dummies of a hole are NaN."""
 
     table: pd.DataFrame
-    blocks: Mapping[str, tuple[str, ...]]
+    one_hot: Mapping[str, tuple[str, ...]]
 
 
 def dummies(name: str, codes: Floats, labels: Mapping[int, Any]) -> pd.DataFrame:
@@ -208,7 +208,7 @@ class OneHotBinning:
     --------
     >>> table = pd.DataFrame({"rooms": [1, 2, 2, np.nan], "city": ["Graz", "Linz", None, "Graz"]})
     >>> encoded = OneHotBinning().fit(table).transform(table)
-    >>> dict(encoded.blocks)
+    >>> dict(encoded.one_hot)
     {'rooms': ('rooms=1', 'rooms=2'), 'city': ('city=Graz', 'city=Linz')}
     >>> encoded.table.iloc[3].tolist()
     [nan, nan, 1.0, 0.0]
@@ -293,7 +293,7 @@ class AuthorsSplit:
     train: Part
     valid: Part
     test: Part
-    blocks: Mapping[str, tuple[str, ...]]
+    one_hot: Mapping[str, tuple[str, ...]]
     edges: Mapping[str, Floats]
 
 
@@ -333,5 +333,5 @@ def authors_insurance(insurance: pd.DataFrame) -> AuthorsSplit:
     def part(rows: NDArray[np.intp]) -> Part:
         return Part(table.iloc[rows].reset_index(drop=True), charges[rows], rows)
 
-    blocks = {name: tuple(part.columns) for name, part in zip(names, parts, strict=True)}
-    return AuthorsSplit(part(train), part(valid), part(test), blocks, edges)
+    one_hot = {name: tuple(part.columns) for name, part in zip(names, parts, strict=True)}
+    return AuthorsSplit(part(train), part(valid), part(test), one_hot, edges)

@@ -62,8 +62,8 @@ def _head(about: dict[str, Any]) -> str:
 Written by `make reproduce`; every number is from a file in `docs/results`. Insurance in the
 authors' encoding (36 dummies, their split; test rows are validation and test rows merged). RMSE,
 mean and standard deviation over {about["trials"]} trials. XGBoost with depth 5, lambda 1, squared
-error. Every dummy goes missing by itself. Densities take the dummies of a block as one variable:
-a hole in a block whose other dummies are known may be no secret at all.
+error. Every dummy goes missing by itself. Densities take the dummies of a one-hot group as one
+variable: a hole in a one-hot group whose other dummies are known may be no secret at all.
 """
 
 

@@ -72,13 +72,13 @@ TEST_SEED = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Insurance:
-    """Training rows, merged test rows, and the one-hot blocks of their dummies."""
+    """Training rows, merged test rows, and the one-hot groups of their dummies."""
 
     train: pd.DataFrame
     y: Floats
     test: pd.DataFrame
     y_test: Floats
-    blocks: Mapping[str, list[str]]
+    one_hot: Mapping[str, list[str]]
 
     @classmethod
     def load(
@@ -90,27 +90,27 @@ class Insurance:
         or ours of the raw table by the rule in their ``"paper"``, learned from the training rows.
         """
         split = authors_split(data)
-        tables, blocks = (
+        tables, one_hot = (
             [part.table for part in (split.train, split.valid, split.test)],
-            split.blocks,
+            split.one_hot,
         )
         if encoding == "paper":
             raw = datasets.load("insurance", data).table
             parts = [raw.iloc[part.rows] for part in (split.train, split.valid, split.test)]
             binned = OneHotBinning(rule="paper").fit(parts[0])
             tables = [binned.transform(part).table.reset_index(drop=True) for part in parts]
-            blocks = binned.transform(parts[0]).blocks
+            one_hot = binned.transform(parts[0]).one_hot
         return cls(
             tables[0],
             split.train.target,
             pd.concat(tables[1:], ignore_index=True),
             np.concatenate([split.valid.target, split.test.target]),
-            {name: list(columns) for name, columns in blocks.items()},
+            {name: list(columns) for name, columns in one_hot.items()},
         )
 
     def columns(self) -> Columns:
-        """Dummies, each block one variable; a mask may leave some of a block's dummies observed."""
-        return Columns.infer(self.train, blocks=self.blocks)
+        """Dummies, each group of them one variable; a mask may leave some of a group observed."""
+        return Columns.infer(self.train, one_hot=self.one_hot)
 
     def error(self, prediction: Any) -> float:
         """RMSE on the test rows."""

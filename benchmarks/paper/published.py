@@ -110,12 +110,15 @@ def choose_model(split: AuthorsSplit) -> Choice:
 def choose_density(split: AuthorsSplit) -> Choice:
     """The density with the largest mean log p on the validation rows.
 
-    Candidates know the dummies' blocks or do not; both kinds give a probability to a row of
+    Candidates know the dummies' one-hot groups or do not; both kinds give a probability to a row of
     dummies, so that they can be compared.
     """
     train, valid = split.train.table, split.valid.table
-    blocks = {name: list(columns) for name, columns in split.blocks.items()}
-    views = {"blocks": Columns.infer(train, blocks=blocks), "dummies": Columns.infer(train)}
+    one_hot = {name: list(columns) for name, columns in split.one_hot.items()}
+    views = {
+        "one-hot groups": Columns.infer(train, one_hot=one_hot),
+        "dummies": Columns.infer(train),
+    }
     densities: Sequence[Density] = (Mixture(random_state=0), LatentTree(random_state=0))
     tried: list[dict[str, Any]] = []
     fitted = {}

@@ -126,7 +126,7 @@ def learn(lesson: Lesson, ways: list[Way]) -> tuple[Robust, Any, pd.DataFrame | 
         )
     own = lesson.own()
     first = lesson.wrapped(
-        own, how.density, columns=how.columns, blocks=how.blocks, nan_policy="lost"
+        own, how.density, columns=how.columns, one_hot=how.one_hot, nan_policy="lost"
     )
     if not isinstance(first.density_, Density):
         raise InvalidInput(

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from knothole.arrays import Mask
 from knothole.checks import check_whole
-from knothole.columns.columns import Blocks, Columns
+from knothole.columns.columns import Columns, OneHotGroups
 from knothole.columns.evidence import Evidence, without_nullable
 from knothole.columns.outputs import filled, long
 from knothole.columns.read import read_table
@@ -39,8 +39,8 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         explains masked held-out rows best.
     columns : Columns, optional
         Description of the columns; inferred from the table by default.
-    blocks : "auto" or mapping, optional
-        One-hot blocks; see :func:`knothole.wrap`.
+    one_hot : "auto" or mapping, optional
+        One-hot groups; see :func:`knothole.wrap`.
     random_state : int, RandomState or None
         Seed of the density and of draws.
 
@@ -66,10 +66,10 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         density: Any = "auto",
         *,
         columns: Columns | None = None,
-        blocks: Blocks | None = None,
+        one_hot: OneHotGroups | None = None,
         random_state: Any = 0,
     ) -> None:
-        self.density, self.columns, self.blocks = density, columns, blocks
+        self.density, self.columns, self.one_hot = density, columns, one_hot
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -82,7 +82,9 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         sample_weight : array (rows,), optional
         """
         table = read_table(self._checked(X, reset=True))
-        columns = Columns.infer(table, blocks=self.blocks) if self.columns is None else self.columns
+        columns = (
+            Columns.infer(table, one_hot=self.one_hot) if self.columns is None else self.columns
+        )
         columns = without_nullable(columns)
         matrix = columns.matrix(table)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -28,7 +28,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from knothole.columns.columns import Blocks, Columns, Kind, one_hot_groups
+from knothole.columns.columns import Columns, Kind, OneHotGroups, one_hot_groups
 from knothole.columns.read import HandleUnknown, as_table
 from knothole.densities.base import Density
 from knothole.densities.cache import cached_densities
@@ -90,7 +90,7 @@ SHARED = """Parameters
     handle_unknown : {"error", "missing"}
         What a category is that training did not have, where a question does not say it: in
         cross-validation, a rare one may be in no other fold.
-    columns, blocks, nan_policy, random_state, verbose
+    columns, one_hot, nan_policy, random_state, verbose
         See :func:`knothole.wrap`. With ``refit_leaves`` the policy is "lost".
 
     Attributes
@@ -129,7 +129,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         prefit: bool = False,
         memory: Any = None,
         columns: Columns | None = None,
-        blocks: Blocks | None = None,
+        one_hot: OneHotGroups | None = None,
         nan_policy: NanPolicy = "infer",
         handle_unknown: HandleUnknown = "error",
         random_state: Any = 0,
@@ -138,7 +138,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         self.estimator, self.prefit, self.handle_unknown = estimator, prefit, handle_unknown
         self.density, self.refit_leaves, self.correction = density, refit_leaves, correction
         self.learn, self.draws, self.redraw, self.memory = learn, draws, redraw, memory
-        self.columns, self.blocks, self.nan_policy = columns, blocks, nan_policy
+        self.columns, self.one_hot, self.nan_policy = columns, one_hot, nan_policy
         self.random_state, self.verbose = random_state, verbose
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -266,7 +266,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
             targets,
             self.density,
             self.columns,
-            blocks=self.blocks,
+            one_hot=self.one_hot,
             nan_policy=self.nan_policy if options is None else "lost",
             sample_weight=sample_weight,
             correction=self.correction if options is None else False,

@@ -302,27 +302,31 @@ class Robust:
     def predict(
         self, X: Arrays, lost: Any = None, *,
         quantiles: Quantiles = None, corrected: bool = True,
-        handle_unknown: HandleUnknown = "error", absent: Absent = "error", n_jobs: int | None = None,
+        handle_unknown: HandleUnknown = "error", absent: Absent = "error",
+        n_jobs: int | None = None,
     ) -> NDArray[Any]: ...  # fmt: skip
     @overload
     def predict(
         self, X: pd.DataFrame, lost: Any = None, *,
         quantiles: Quantiles = None, corrected: bool = True,
-        handle_unknown: HandleUnknown = "error", absent: Absent = "error", n_jobs: int | None = None,
+        handle_unknown: HandleUnknown = "error", absent: Absent = "error",
+        n_jobs: int | None = None,
     ) -> pd.Series[Any] | pd.DataFrame: ...  # fmt: skip
     @overload
     def predict(
         self, X: Arrays, lost: Any = None, *,
         return_std: Literal[True], return_error: bool = False,
         quantiles: Quantiles = None, corrected: bool = True,
-        handle_unknown: HandleUnknown = "error", absent: Absent = "error", n_jobs: int | None = None,
+        handle_unknown: HandleUnknown = "error", absent: Absent = "error",
+        n_jobs: int | None = None,
     ) -> tuple[NDArray[Any], ...]: ...  # fmt: skip
     @overload
     def predict(
         self, X: Any, lost: Any = None, *,
         return_std: bool = False, return_error: bool = False,
         quantiles: Quantiles = None, corrected: bool = True,
-        handle_unknown: HandleUnknown = "error", absent: Absent = "error", n_jobs: int | None = None,
+        handle_unknown: HandleUnknown = "error", absent: Absent = "error",
+        n_jobs: int | None = None,
     ) -> Any: ...  # fmt: skip
 
     @lazily
@@ -795,7 +799,7 @@ class Robust:
 
         A pattern that is asked about for the first time costs predictions for up to 1,000
         calibration rows. These do not tell which of their values were lost, so that ``lost`` does
-        not change intervals. Of a one-hot block that is known in part, nothing is taken as known.
+        not change intervals. Of a one-hot group that is known in part, nothing is taken as known.
 
         Parameters
         ----------
@@ -913,7 +917,7 @@ class Robust:
         ----------
         X : table
         groups : mapping from a name to columns, optional
-            Columns that become known together and have one value. A one-hot block is one anyway.
+            Columns that become known together and have one value. A one-hot group is one anyway.
         of : {"prediction", "margin"}
             What to take apart: for a classifier the probabilities of its classes (of the second
             one where there are two), or the margins before the link.
@@ -994,7 +998,7 @@ class Robust:
         ----------
         X : table
         cost : mapping from names to numbers above 0, optional
-            What finding out a column (or block, or group) costs; 1 where nothing is said.
+            What finding out a column, one-hot group or group costs; 1 where nothing is said.
         groups : mapping from a name to columns, optional
             Columns that are found out together, such as what one blood sample tells.
         criterion : {"brier", "entropy"}, optional
@@ -1046,7 +1050,9 @@ class Robust:
         check_number("budget", budget, above=0, also=[None])
         players = Players.of(self.expectation_, groups)
         gains = Gains(
-            self.expectation_, self.encode(X, lost, handle_unknown=handle_unknown, absent=absent), players,
+            self.expectation_,
+            self.encode(X, lost, handle_unknown=handle_unknown, absent=absent),
+            players,
             (criterion or "brier") if sure else "variance",
             sure and [len(names) for names in class_lists(ensemble)] == [2],
         )  # fmt: skip

@@ -21,7 +21,7 @@ from knothole.columns.auxiliary import (
     warn_of_suspects,
     without_auxiliary,
 )
-from knothole.columns.columns import Blocks, Columns, Kind
+from knothole.columns.columns import Columns, Kind, OneHotGroups
 from knothole.columns.evidence import nullable_as_met, with_nan, without_nullable
 from knothole.columns.read import check_absent, check_rows, row_weights
 from knothole.densities.base import Density, UserDensity, go_on
@@ -65,7 +65,7 @@ def wrap(
     density: Any = "auto",
     columns: Columns | None = None,
     *,
-    blocks: Blocks | None = None,
+    one_hot: OneHotGroups | None = None,
     nan_policy: NanPolicy = "infer",
     auxiliary: Sequence[str | int] | None = None,
     sample_weight: Any = None,
@@ -108,8 +108,8 @@ def wrap(
         columns) without holes out.
     columns : Columns, optional
         Description of the columns, instead of what model and table show.
-    blocks : "auto" or mapping, optional
-        One-hot blocks, each taken as one variable: found by names such as ``city_Graz`` and
+    one_hot : "auto" or mapping, optional
+        One-hot groups, each taken as one variable: found by names such as ``city_Graz`` and
         ``city_Linz``, or given by name with their columns.
     nan_policy : {"infer", "lost", "native"}
         What a missing value means in a column that had missing values in training. "infer": it
@@ -216,10 +216,10 @@ def wrap(
             )
         correction = False
     if is_fitted(density):
-        described = _columns_of(density, ensemble, columns, blocks)
+        described = _columns_of(density, ensemble, columns, one_hot)
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
     else:
-        described = columns or _described(ensemble.columns, table, everything, blocks)
+        described = columns or _described(ensemble.columns, table, everything, one_hot)
         described = described.with_auxiliary(len(further))
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
         met = matrix
@@ -283,12 +283,14 @@ def wrap(
     )
 
 
-def _described(columns: Columns, table: Any, everything: Any, blocks: Blocks | None) -> Columns:
-    """Columns as all rows of a table show them, blocks as those in memory do."""
-    described = columns.describe(table, blocks)
+def _described(
+    columns: Columns, table: Any, everything: Any, one_hot: OneHotGroups | None
+) -> Columns:
+    """Columns as all rows of a table show them, one-hot groups as those in memory do."""
+    described = columns.describe(table, one_hot)
     if everything is table:
         return described
-    return replace(columns.describe(everything), blocks=described.blocks)
+    return replace(columns.describe(everything), one_hot=described.one_hot)
 
 
 def _categories(ensemble: Ensemble) -> list[str]:
@@ -410,12 +412,12 @@ def _choose(
 
 
 def _columns_of(
-    density: Density, ensemble: Ensemble, columns: Columns | None, blocks: Blocks | None
+    density: Density, ensemble: Ensemble, columns: Columns | None, one_hot: OneHotGroups | None
 ) -> Columns:
     """The columns a fitted density knows, which must be the model's."""
-    if columns is not None or blocks is not None:
+    if columns is not None or one_hot is not None:
         raise InvalidInput(
-            "columns and blocks were settled when the density was fitted: fit it with them "
+            "columns and one_hot were settled when the density was fitted: fit it with them "
             "(Density.fit(X, columns=...)), or pass one that is not fitted yet."
         )
     own, fitted = ensemble.columns, density.columns_

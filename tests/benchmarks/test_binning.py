@@ -132,12 +132,12 @@ def table() -> pd.DataFrame:
     )
 
 
-def test_every_row_has_one_dummy_in_every_block(table):
+def test_every_row_has_one_dummy_in_every_one_hot_group(table):
     encoded = binning.OneHotBinning().fit(table).transform(table)
-    for names in encoded.blocks.values():
+    for names in encoded.one_hot.values():
         assert (encoded.table[list(names)].sum(axis=1) == 1).all()
-    assert encoded.blocks["children"] == ("children=0", "children=1", "children=3")
-    assert encoded.blocks["flat"] == ("flat=1",)
+    assert encoded.one_hot["children"] == ("children=0", "children=1", "children=3")
+    assert encoded.one_hot["flat"] == ("flat=1",)
 
 
 def test_bins_contain_their_right_end(table):
@@ -172,8 +172,8 @@ def test_the_authors_encoding_and_split_are_reproduced_exactly(data):
     meta = json.loads((data / "mc2" / "insurance" / "meta.json").read_text())
     for name, edges in meta["bin_edges"].items():
         np.testing.assert_array_equal(split.edges[name], edges)
-    assert list(split.blocks) == meta["group_names"]
-    groups = [i for i, names in enumerate(split.blocks.values()) for _ in names]
+    assert list(split.one_hot) == meta["group_names"]
+    groups = [i for i, names in enumerate(split.one_hot.values()) for _ in names]
     assert groups == meta["feature_groups"]
     for name, part in {"train": split.train, "valid": split.valid, "test": split.test}.items():
         published = pd.read_csv(data / "mc2" / "insurance" / f"{name}.csv")

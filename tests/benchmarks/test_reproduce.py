@@ -109,12 +109,12 @@ def test_the_raw_table_by_the_papers_rule_has_the_same_rows(insurance, data):
     np.testing.assert_array_equal(own.y, insurance.y)
     np.testing.assert_array_equal(own.y_test, insurance.y_test)
     assert list(own.train.columns) == list(own.test.columns)
-    for name, columns in own.blocks.items():
+    for name, columns in own.one_hot.items():
         assert (own.test[columns].sum(axis=1) == 1).all()
         if name not in ("age", "bmi"):  # not binned: as the authors have it
-            alike = insurance.test[insurance.blocks[name]].to_numpy()
+            alike = insurance.test[insurance.one_hot[name]].to_numpy()
             np.testing.assert_array_equal(own.test[columns].to_numpy(), alike)
-    assert 1 <= len(own.blocks["bmi"]) <= 10
+    assert 1 <= len(own.one_hot["bmi"]) <= 10
 
 
 def test_masks_repeat_and_differ(insurance):

@@ -112,7 +112,7 @@ def use_everything() -> None:
         of_numbers.refit_leaves(holes, y, method=method)
     circuit = kh.Mixture(2, random_state=0).fit(numbers).to_circuit()
     kh.wrap(forest, numbers, density=circuit, random_state=0).predict(holes[:5])
-    columns = Columns(tuple(map(Column, "rgb"))).describe(np.eye(3), blocks={"hue": [0, 1, 2]})
+    columns = Columns(tuple(map(Column, "rgb"))).describe(np.eye(3), one_hot={"hue": [0, 1, 2]})
     columns.evidence(np.array([[0.0, np.nan, np.nan]]))  # two categories are left
     grower = boosting.Grower(numbers, boosting.thresholds_of(numbers))
     boosting.least_squares(grower, numbers[:, 0], numbers[:, 1] ** 2)
@@ -137,7 +137,7 @@ def _large_trees_and_groups(density: Any, numbers: Any, y: Any) -> None:
     for n_leaves in (4, 200):
         trees = RandomForestRegressor(3, max_leaf_nodes=n_leaves, random_state=0)
         grouped = kh.wrap(
-            trees.fit(dummies, y), dummies, density=density, blocks={"hue": [0, 1, 2]},
+            trees.fit(dummies, y), dummies, density=density, one_hot={"hue": [0, 1, 2]},
             random_state=0,
         )  # fmt: skip
         for part in ([0.0, np.nan, np.nan, 0.1], [0.0, np.nan, np.nan, np.nan]):

@@ -17,11 +17,11 @@ def mixed_table(rows, rng):
     })  # fmt: skip
 
 
-def block_table(rows=200, seed=0):
-    """A one-hot block, often observed in part, and a number that goes with it."""
+def one_hot_table(rows=200, seed=0):
+    """A one-hot group, often observed in part, and a number that goes with it."""
     rng = np.random.default_rng(seed)
     colour = rng.integers(0, 4, rows)
     X = np.column_stack([np.eye(4)[colour], colour + rng.normal(size=rows)])
-    columns = Columns.infer(X, blocks={"colour": [0, 1, 2, 3]})
+    columns = Columns.infer(X, one_hot={"colour": [0, 1, 2, 3]})
     X[rng.random(X.shape) < 0.3] = np.nan
     return X, columns

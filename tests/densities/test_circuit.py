@@ -240,7 +240,7 @@ def test_flow_is_kept():
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.5, 10.0])
-@pytest.mark.parametrize("kind", ["mixed", "blocks", "weather"])
+@pytest.mark.parametrize("kind", ["mixed", "one_hot", "weather"])
 def test_em_never_lowers_its_objective(kind, strength):
     options = {"strength": strength, "max_iter": 25, "tol": 0.0, "random_state": 0}
     if kind == "weather":
@@ -252,7 +252,7 @@ def test_em_never_lowers_its_objective(kind, strength):
         table, columns = mixed_table(), None
         circuit = Circuit(product_nodes(list(table), 4), **options)
     else:
-        table, columns = made_tables.block_table()
+        table, columns = made_tables.one_hot_table()
         circuit = Circuit(product_nodes(["colour", columns.names[4]], 3), **options)
     weight = np.random.default_rng(1).uniform(0.5, 2, len(table))
     quietly(circuit, table, columns=columns, sample_weight=weight)
@@ -384,13 +384,13 @@ def test_the_documented_form_is_read():
     np.testing.assert_allclose(p, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("table", ["mixed", "blocks", "nullable"])
+@pytest.mark.parametrize("table", ["mixed", "one_hot", "nullable"])
 def test_json_loses_nothing(table):
     columns = None
     if table == "mixed":
         X = mixed_table()
-    elif table == "blocks":
-        X, columns = made_tables.block_table()
+    elif table == "one_hot":
+        X, columns = made_tables.one_hot_table()
     else:
         X = mixed_table()
         columns = Columns.infer(X).with_nullable([True, False, True, False])

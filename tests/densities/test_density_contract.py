@@ -210,12 +210,12 @@ def test_completions_match_conditionals(name):
 
 
 @every
-def test_one_hot_blocks_observed_in_part(name):
+def test_one_hot_groups_observed_in_part(name):
     """Known not to be red: p is that of the other levels together, and so are completions."""
     colour = np.random.default_rng(0).integers(0, 3, 200)
     X = np.eye(3)[colour]
     X = np.column_stack([X, colour + np.random.default_rng(1).normal(size=200)])
-    columns = Columns.infer(X, blocks={"colour": [0, 1, 2]})
+    columns = Columns.infer(X, one_hot={"colour": [0, 1, 2]})
     X[:40, 1:3] = HOLE
     density = fitted(name, X, columns=columns)
     rows = np.array([[0, HOLE, HOLE, 1.5], [0, 1, 0, 1.5], [0, 0, 1, 1.5]])

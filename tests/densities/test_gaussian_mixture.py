@@ -94,7 +94,7 @@ def mixed_table(n=400, seed=0, rate=0.2):
     return table.mask(rng.random(table.shape) < rate)
 
 
-# ---- log densities and moments against textbook formulas ------------------------------------
+# ---- log densities and moments against textbook formulas ----------------------------------------
 
 
 def test_log_density_of_what_is_observed():
@@ -210,7 +210,7 @@ def test_patterns_are_told_apart():
     np.testing.assert_array_equal(together, alone)
 
 
-# ---- learning --------------------------------------------------------------------------------
+# ---- learning -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("covariance", ["full", "tied", "low-rank"])
@@ -327,7 +327,7 @@ def test_stopping_early_is_said():
         GaussianMixture(2, max_iter=2, tol=0, validation_fraction=0).fit(mixed_table())
 
 
-# ---- regions ---------------------------------------------------------------------------------
+# ---- regions ------------------------------------------------------------------------------------
 
 
 def test_bivariate_normal_probabilities():
@@ -414,7 +414,7 @@ def test_whole_numbers_never_have_too_much_mass():
     assert 0.75 < total <= 1 + 1e-3
 
 
-# ---- draws -----------------------------------------------------------------------------------
+# ---- draws --------------------------------------------------------------------------------------
 
 
 def test_normal_quantiles_of_words():
@@ -538,7 +538,7 @@ def test_groups_are_independent():
     assert np.abs(correlation - np.eye(GROUPS)).max() < 5 / np.sqrt(600)
 
 
-def test_draws_do_not_depend_on_blocks_or_threads(monkeypatch):
+def test_draws_do_not_depend_on_chunks_or_threads(monkeypatch):
     table = mixed_table(300)
     density = GaussianMixture(3, random_state=0).fit(table)
     evidence = density.evidence(table)
@@ -579,12 +579,12 @@ def test_any_number_of_draws():
 
 
 def test_sets_and_unrecorded_values_in_draws():
-    """A block observed in part, and a nullable column: drawn with their own probabilities."""
+    """A one-hot group observed in part, and a nullable column: each has its own probabilities."""
     rng = np.random.default_rng(0)
     colour = rng.integers(0, 3, 500)
     X = np.column_stack([np.eye(3)[colour], colour + rng.normal(size=500)])
     X[rng.random(500) < 0.3 * (colour == 2), 3] = HOLE
-    plain = Columns.infer(X, blocks={"colour": [0, 1, 2]})
+    plain = Columns.infer(X, one_hot={"colour": [0, 1, 2]})
     columns = plain.with_nullable([False, False, False, True])
     density = GaussianMixture(3, random_state=0).fit(X, columns=columns)
     rows = np.array([[HOLE, HOLE, 0, HOLE], [0, HOLE, HOLE, HOLE], [0, 0, 1, HOLE]])
@@ -617,7 +617,7 @@ def test_nullable_numbers_alone():
     )
 
 
-# ---- what it is for --------------------------------------------------------------------------
+# ---- what it is for -----------------------------------------------------------------------------
 
 PUBLISHED = {"wine_quality": 0.689, "california_housing": 65_900.0}
 
@@ -660,7 +660,7 @@ def test_far_values_have_finite_scores_and_draws(normal_scores, far):
     assert np.isfinite(draws).all() and (np.sign(draws) == np.sign(far)).all()
 
 
-# ---- the same from any seed ------------------------------------------------------------------
+# ---- the same from any seed ---------------------------------------------------------------------
 
 
 def from_six_seeds(X, size, **how):

@@ -38,18 +38,18 @@ def insurance(split):
     return rows if split == 0 else np.random.default_rng(split).permutation(rows)
 
 
-def described(rows, blocks):
-    if not blocks:
+def described(rows, one_hot):
+    if not one_hot:
         return Columns.infer(rows, categorical=range(36))
     groups = np.repeat(np.arange(6), [6, 2, 4, 2, 11, 11])
     members = {str(group): np.flatnonzero(groups == group).tolist() for group in range(6)}
-    return Columns.infer(rows, blocks=members)
+    return Columns.infer(rows, one_hot=members)
 
 
-def gains(density, rate, split, blocks):
+def gains(density, rate, split, one_hot):
     """Gain over independent variables and its standard error: whole rows, and rows with holes."""
     rows = insurance(split)
-    columns = described(rows, blocks)
+    columns = described(rows, one_hot)
     holes = np.random.default_rng([split, 1]).random(rows.shape) < rate
     masked = np.where(holes, np.nan, rows)
     apart = Factorized().fit(masked[:TRAIN], columns=columns)
@@ -64,7 +64,7 @@ def gains(density, rate, split, blocks):
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
 def test_never_below_independent_variables(density, rate):
-    for gain, _ in gains(density, rate, split=0, blocks=True):
+    for gain, _ in gains(density, rate, split=0, one_hot=True):
         assert gain > -1e-5
 
 
@@ -72,7 +72,7 @@ def test_never_below_independent_variables(density, rate):
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("density", DENSITIES)
 def test_dummies_never_below_independent_variables(density, rate):
-    for gain, _ in gains(density, rate, split=0, blocks=False):
+    for gain, _ in gains(density, rate, split=0, one_hot=False):
         assert gain > -1e-5
 
 
@@ -81,5 +81,5 @@ def test_dummies_never_below_independent_variables(density, rate):
 @pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
 def test_other_rows(density, rate):
     """Of 215 rows the mean has an error of its own."""
-    for gain, error in gains(density, rate, split=1, blocks=True):
+    for gain, error in gains(density, rate, split=1, one_hot=True):
         assert gain > -1e-5 - error

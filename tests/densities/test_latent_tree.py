@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
-from tests.densities.made_tables import block_table
+from tests.densities.made_tables import one_hot_table
 
 from knothole.columns.columns import Columns, Evidence
 from knothole.densities.base import Within
@@ -76,8 +76,8 @@ def test_log_p_is_the_sum_over_all_latents(mixed):
     np.testing.assert_allclose(mixed.combine(mixed.terms(evidence)), by_hand, rtol=1e-10)
 
 
-def test_log_p_of_blocks_observed_in_part():
-    X, columns = block_table()
+def test_log_p_of_one_hot_groups_observed_in_part():
+    X, columns = one_hot_table()
     density = fitted(X, columns=columns)
     evidence = density.evidence(X)
     assert any(True for _ in evidence.restricted())
@@ -107,8 +107,8 @@ def test_circuit_agrees(mixed):
         )
 
 
-def test_circuit_agrees_on_blocks_and_with_a_target():
-    X, columns = block_table()
+def test_circuit_agrees_on_one_hot_groups_and_with_a_target():
+    X, columns = one_hot_table()
     density = fitted(X, columns=columns)
     np.testing.assert_allclose(
         density.to_circuit().score_samples(X), density.score_samples(X), rtol=1e-10
@@ -132,8 +132,8 @@ def test_one_state_is_independence():
     np.testing.assert_allclose(alone.score_samples(table), apart.score_samples(table), rtol=1e-9)
 
 
-def test_one_state_is_independence_of_blocks_observed_in_part():
-    X, columns = block_table()
+def test_one_state_is_independence_of_one_hot_groups_observed_in_part():
+    X, columns = one_hot_table()
     alone, apart = fitted(X, n_states=1, columns=columns), Factorized().fit(X, columns=columns)
     np.testing.assert_allclose(alone.score_samples(X), apart.score_samples(X), atol=1e-4)
 
@@ -248,12 +248,12 @@ def log_prior(parameters, strength):
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.3, 20.0])
-@pytest.mark.parametrize("kind", ["mixed", "blocks"])
+@pytest.mark.parametrize("kind", ["mixed", "one_hot"])
 def test_a_full_pass_never_lowers_the_objective(kind, strength):
     if kind == "mixed":
         X, columns = mixed_table(), None
     else:
-        X, columns = block_table()
+        X, columns = one_hot_table()
     density = fitted(X, columns=columns, max_iter=1)
     evidence = density.evidence(X)
     rng = np.random.default_rng(1)

@@ -27,7 +27,7 @@ HOLE = np.nan
 
 
 def clusters(rows=400, holes=0.2, seed=0):
-    """Two groups that differ in every column, of all kinds, with a block observed in part."""
+    """Two groups that differ in every column, of all kinds; a one-hot group is observed in part."""
     rng = np.random.default_rng(seed)
     group = rng.integers(0, 2, rows)
     colour = np.where(rng.random(rows) < 0.8, 2 * group, 1)
@@ -37,7 +37,7 @@ def clusters(rows=400, holes=0.2, seed=0):
         rng.poisson(1 + 5 * group),
         *np.eye(3)[colour].T,
     ])  # fmt: skip
-    columns = Columns.infer(X, blocks={"colour": [3, 4, 5]})
+    columns = Columns.infer(X, one_hot={"colour": [3, 4, 5]})
     X[rng.random(X.shape) < holes] = HOLE
     return X, columns
 

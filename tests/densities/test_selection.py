@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from knothole.columns.columns import Block, Column, Columns, Kind
+from knothole.columns.columns import Column, Columns, Kind, OneHotGroup
 from knothole.densities import search
 from knothole.densities.em import Training, WeightedRows
 from knothole.densities.gaussian.density import GaussianMixture
@@ -71,13 +71,13 @@ def test_a_value_that_hardly_any_row_has_is_learned_from(n):
     assert np.isfinite(found.density.score(X))
 
 
-def test_a_block_is_masked_as_one_and_a_state_is_no_hole():
+def test_a_one_hot_group_is_masked_as_one_and_a_state_is_no_hole():
     rng = np.random.default_rng(2)
     X = np.column_stack([np.eye(3)[rng.integers(3, size=1200)], rng.normal(size=1200)])
     X[:200, 3] = np.nan
     columns = Columns(
         (*(Column(name, Kind.INTEGER) for name in "abc"), Column("d", nullable=True)),
-        (Block("abc", (0, 1, 2)),),
+        (OneHotGroup("abc", (0, 1, 2)),),
     )
     (part,) = hold_out(X, columns)
     assert (part.holes[:, :3].all(axis=1) == part.holes[:, :3].any(axis=1)).all()

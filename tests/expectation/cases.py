@@ -9,7 +9,7 @@ import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 from tests.trees.generate import random_ensemble
 
-from knothole.columns.columns import Block, Columns
+from knothole.columns.columns import Columns, OneHotGroup
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.trees.ensemble import Ensemble
@@ -50,7 +50,7 @@ def random_case(
     seed, density="Mixture", n_rows=6, rate=0.5, n_trees=3, depth=3, width=1, n_outputs=1,
     link="identity", numeric=True,
 ):  # fmt: skip
-    """Two numeric columns (one nullable), two categorical ones and a one-hot block of three."""
+    """Two numeric columns (one nullable), two categorical ones and a one-hot group of three."""
     rng = np.random.default_rng(seed)
     levels = (3, 0, 2, 0, 0, 0, 0) if numeric else (3, 4, 2, 3, 0, 0, 0)
     ensemble = random_ensemble(
@@ -59,7 +59,7 @@ def random_case(
     ensemble = replace(ensemble, link=Link(link))
     X = training_matrix(levels, 60, rng)
     columns = ensemble.columns.describe(as_table(ensemble.columns, X))
-    columns = replace(columns, blocks=(Block("block", (4, 5, 6)),))
+    columns = replace(columns, one_hot=(OneHotGroup("group", (4, 5, 6)),))
     nullable = np.zeros(len(columns), dtype=np.bool_)
     nullable[[1, 2]] = True
     columns = columns.with_nullable(nullable)

@@ -45,11 +45,11 @@ DENSITIES = {
 @pytest.mark.parametrize("which", DENSITIES)
 def test_answers_are_those_of_all_levels(which, monkeypatch):
     frame, model, holes = table(600, 150)
-    blocks = {"hue": ["red", "green", "blue"]}
+    one_hot = {"hue": ["red", "green", "blue"]}
     found = []
     for least in (10**6, 4):
         monkeypatch.setattr(in_variables, "MANY", least)
-        robust = kh.wrap(model, frame, density=DENSITIES[which](), blocks=blocks)
+        robust = kh.wrap(model, frame, density=DENSITIES[which](), one_hot=one_hot)
         answer = robust.predict(holes, return_std=True)
         found.append([*answer, robust.predict(holes, quantiles=[0.3])[0.3], robust.margin(holes)])
     merged = in_variables.Merged.of(read(model))

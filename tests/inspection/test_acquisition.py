@@ -79,7 +79,7 @@ def test_gains_of_classifiers(criterion, several):
     label = np.array(["a", "b", "c", "d"])[label] if several else label
     table = pd.get_dummies(pd.DataFrame(codes.astype(str), columns=list("xyz"))).astype(float)
     model = DecisionTreeClassifier(max_depth=2, random_state=0).fit(table, label)
-    robust = kh.wrap(model, table, density=kh.Factorized(), blocks="auto")
+    robust = kh.wrap(model, table, density=kh.Factorized(), one_hot="auto")
     row = table[:1] * np.nan
     row[["x_0", "x_1"]] = [0.0, 1.0]
     found = robust.acquire(row, criterion=criterion)

@@ -197,14 +197,14 @@ def test_of_many_rows_some_are_kept_and_fewer_used(robust, monkeypatch):
     assert len(rows) == 150
 
 
-def test_block_known_in_part_counts_as_a_hole():
+def test_one_hot_group_known_in_part_counts_as_a_hole():
     rng = np.random.default_rng(0)
     hue = rng.integers(3, size=600)
     X = np.column_stack([rng.normal(size=600), np.eye(3)[hue]])
     y = X[:, 0] + hue + 0.1 * rng.normal(size=600)
     model = RandomForestRegressor(5, max_depth=5, random_state=0).fit(X[:300], y[:300])
     density = kh.Mixture(2, random_state=0)
-    robust = kh.wrap(model, X[:300], density=density, blocks={"hue": [1, 2, 3]})
+    robust = kh.wrap(model, X[:300], density=density, one_hot={"hue": [1, 2, 3]})
     calibrated = robust.conformalize(X[300:], y[300:])
     nan = np.nan
     partly, hole = calibrated.predict_interval([[0.5, 0, nan, nan], [0.5, nan, nan, nan]])

@@ -13,7 +13,7 @@ from sklearn.ensemble import (
 from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
-from knothole.columns.columns import Block, Column, Columns
+from knothole.columns.columns import Column, Columns, OneHotGroup
 from knothole.densities.held_out import FOLDS
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.inspection import correction as learn
@@ -465,8 +465,8 @@ def test_newton_is_the_slope_of_the_loss(space):
         assert_allclose(slope / 1e-6, -(residual * weight)[:, output], atol=1e-4)
 
 
-def test_masks_hide_blocks_as_a_whole_and_take_over_natural_holes():
-    columns = Columns((Column("a"), Column("b_x"), Column("b_y")), (Block("b", (1, 2)),))
+def test_masks_hide_one_hot_groups_as_a_whole_and_take_over_natural_holes():
+    columns = Columns((Column("a"), Column("b_x"), Column("b_y")), (OneHotGroup("b", (1, 2)),))
     matrix = np.tile([1.0, 1.0, 0.0], (50, 1))
     hidden = masks(columns, matrix, 1000, np.random.default_rng(0))
     assert_array_equal(hidden[:, 1], hidden[:, 2])

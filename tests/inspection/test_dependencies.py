@@ -8,7 +8,15 @@ from numpy.testing import assert_array_equal
 from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
-from knothole.columns.columns import NOT_RECORDED, Block, Column, Columns, Evidence, Kind, Variable
+from knothole.columns.columns import (
+    NOT_RECORDED,
+    Column,
+    Columns,
+    Evidence,
+    Kind,
+    OneHotGroup,
+    Variable,
+)
 from knothole.errors import DamagedFile
 from knothole.files import read_container, write_container
 from knothole.inspection import dependencies as module
@@ -128,9 +136,9 @@ def test_rows_are_completed_as_by_a_slow_twin():
     assert dependencies.complete(nothing, used).points.shape == (0, 5)
 
 
-def test_blocks_are_determined_as_a_whole_and_not_where_they_are_known_in_part():
+def test_one_hot_groups_are_determined_as_a_whole_and_not_where_they_are_known_in_part():
     columns = Columns(
-        (Column("code"), Column("a"), Column("b"), Column("c")), (Block("hue", (1, 2, 3)),)
+        (Column("code"), Column("a"), Column("b"), Column("c")), (OneHotGroup("hue", (1, 2, 3)),)
     )
     codes = np.random.default_rng(0).integers(3, size=300)
     rows = np.column_stack([codes * 1.5, np.eye(3)[codes]])

@@ -236,13 +236,13 @@ def test_imputed_rows_average_to_the_expected_prediction():
     assert (np.abs(predicted.mean(axis=0) - expected) <= 4 * std / np.sqrt(640) + 1e-9).all()
 
 
-def test_blocks_observed_in_part_and_not_recorded():
+def test_one_hot_groups_observed_in_part_and_not_recorded():
     codes = np.random.default_rng(0).integers(3, size=300)
     X = np.column_stack([np.eye(3)[codes], codes + 0.1 * np.random.default_rng(1).normal(size=300)])
     X[:60, 3] = np.nan
     table = pd.DataFrame(X, columns=["hue_red", "hue_green", "hue_blue", "x"])
     model = DecisionTreeRegressor(max_depth=3).fit(table, codes)
-    robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), blocks="auto")
+    robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), one_hot="auto")
     hole = np.nan
     rows = pd.DataFrame([[hole, hole, 0.0, 1.0], [hole, hole, hole, hole]], columns=table.columns)
     draws = robust.impute(rows, draws=50)

@@ -52,13 +52,13 @@ def brute_force(case, evidence, players, row, outputs):
     return out
 
 
-# ---- exactly -------------------------------------------------------------------------------------
+# ---- exactly ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("density", ["Mixture", "LatentTree", "Circuit", "Factorized"])
 @pytest.mark.parametrize(("seed", "width"), [(0, 1), (3, 2)])
 def test_values_are_those_of_enumeration(density, seed, width):
-    """Numbers, categories, "not recorded", blocks known in part: all are players."""
+    """Numbers, categories, "not recorded", one-hot groups known in part: all are players."""
     case = random_case(seed, density, n_rows=5, rate=0.3, width=width, n_outputs=width)
     expectation = Expectation.of(case.ensemble, case.density)
     evidence = expectation.columns.evidence(case.rows, case.holes)
@@ -165,7 +165,7 @@ def test_a_linear_model_of_gaussian_columns_has_the_closed_form():
     assert found.errors.max() < 0.02 * sd
 
 
-# ---- with standard errors ------------------------------------------------------------------------
+# ---- with standard errors -----------------------------------------------------------------------
 
 
 def test_sampled_values_are_within_their_errors(robust, monkeypatch):
@@ -276,7 +276,7 @@ def test_one_row_one_answer(robust, few, monkeypatch):
         assert_array_equal(each.explain(X[7:8]).errors, whole.errors[7:8])
 
 
-# ---- what is explained ---------------------------------------------------------------------------
+# ---- what is explained --------------------------------------------------------------------------
 
 
 def test_no_rows_give_no_rows(robust):
@@ -339,7 +339,7 @@ def test_groups_of_columns_have_one_value():
     table = pd.get_dummies(pd.DataFrame({"hue": np.array(["r", "g", "b"])[code]})).astype(float)
     table = table.assign(a=code + rng.normal(size=300), b=rng.normal(size=300))
     model = DecisionTreeRegressor(max_depth=5).fit(table, code + table["a"] * table["b"])
-    robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), blocks="auto")
+    robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), one_hot="auto")
     plain = robust.explain(table[:9])
     assert plain.data.columns.tolist() == ["hue", "a", "b"]
     assert set(plain.data["hue"]) <= {"hue_r", "hue_g", "hue_b"}
@@ -347,9 +347,9 @@ def test_groups_of_columns_have_one_value():
     assert found.data.columns.tolist() == ["hue", "numbers"]
     assert_allclose(found.values.sum(axis=1), plain.values.sum(axis=1), atol=1e-10)
     by_dummy = robust.explain(table[:9], groups={"most": ["hue_g", "a"]})
-    by_block = robust.explain(table[:9], groups={"most": ["hue", "a"]})
-    assert_array_equal(by_dummy.values, by_block.values)
-    assert by_block.data.columns.tolist() == ["most", "b"]
+    by_group = robust.explain(table[:9], groups={"most": ["hue", "a"]})
+    assert_array_equal(by_dummy.values, by_group.values)
+    assert by_group.data.columns.tolist() == ["most", "b"]
     half = table[:1].assign(hue_r=0.0, hue_g=np.nan, hue_b=np.nan)
     assert robust.explain(half).data.loc[0, "hue"] == "hue_b or hue_g"
 
@@ -371,7 +371,7 @@ def test_bad_input_is_refused(robust, options, error, message):
         robust.explain(world(2, 0), **options)
 
 
-# ---- what is returned ----------------------------------------------------------------------------
+# ---- what is returned ---------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore::Warning:shap", "ignore::PendingDeprecationWarning")

@@ -12,7 +12,7 @@ from tests.expectation.cases import EXACT, as_table, training_matrix
 from tests.expectation.naive import cells_of
 from tests.trees.generate import random_ensemble
 
-from knothole.columns.columns import NOT_RECORDED, Block
+from knothole.columns.columns import NOT_RECORDED, OneHotGroup
 from knothole.columns.evidence import Evidence
 from knothole.missingness.inference import LossPrior
 from knothole.trees.ensemble import Ensemble
@@ -51,7 +51,7 @@ def losing_case(
     ensemble = replace(ensemble, link=Link(link))
     X = training_matrix(levels, 80, rng)
     columns = ensemble.columns.describe(as_table(ensemble.columns, X))
-    columns = replace(columns, blocks=(Block("block", (4, 5, 6)),))
+    columns = replace(columns, one_hot=(OneHotGroup("group", (4, 5, 6)),))
     columns = columns.with_nullable([False, True, True, False, True, True, True])
     group = X[:, 3] > 0.3  # what is not recorded goes together, and with a number
     for v, members in enumerate(MEMBERS):

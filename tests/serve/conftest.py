@@ -1,4 +1,4 @@
-"""A served model: numbers, levels with markup, a one-hot block, NaN that is a value."""
+"""A served model: numbers, levels with markup, a one-hot group, NaN that is a value."""
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ def robust():
     model = HistGradientBoostingRegressor(max_iter=20, categorical_features=[2], random_state=0)
     model.fit(table, y)
     density = kh.Mixture(4, random_state=0)
-    wrapped = kh.wrap(model, table, density=density, blocks={"hue": [3, 4, 5]})
+    wrapped = kh.wrap(model, table, density=density, one_hot={"hue": [3, 4, 5]})
     return wrapped.conformalize(*made_table(300))
 
 

@@ -163,16 +163,16 @@ def test_a_step_is_as_good_as_what_it_makes_with_holes_put_back(name):
     assert (np.asarray(ours[1]) > 0).any()
 
 
-def test_an_encoders_outputs_are_the_block_that_they_are():
-    """Learned densities agree too: a category is what its block of dummies is."""
+def test_an_encoders_outputs_are_the_one_hot_group_that_they_are():
+    """Learned densities agree too: a category is what its group of dummies is."""
     pipeline = make_pipeline(OneHotEncoder(sparse_output=False), forest())
     table = TABLE[["city"]]
     pipeline.fit(table, Y)
     dummies = pipeline[0].transform(table)
     density = kh.Factorized(random_state=0)
     robust = kh.wrap(pipeline, table, density=density)
-    blocks = {"city": list(range(dummies.shape[1]))}
-    last = kh.wrap(pipeline[-1], dummies, density=density, blocks=blocks)
+    one_hot = {"city": list(range(dummies.shape[1]))}
+    last = kh.wrap(pipeline[-1], dummies, density=density, one_hot=one_hot)
     nothing = pd.DataFrame({"city": [None]}, dtype=object)
     np.testing.assert_allclose(
         robust.predict(nothing), last.predict(np.full((1, dummies.shape[1]), HOLE)), rtol=1e-12
@@ -194,7 +194,7 @@ def test_enumeration_is_the_judge():
         assert robust.predict(asked)[0] == pytest.approx(expected, rel=1e-9)
 
 
-# ---- what NaN is -------------------------------------------------------------------------------
+# ---- what NaN is --------------------------------------------------------------------------------
 
 
 def test_an_imputers_fill_is_not_taken_for_a_value():
@@ -244,7 +244,7 @@ def test_zeros_that_a_sparse_table_omits_are_nan_to_xgboost(before):
         np.testing.assert_allclose(robust.predict(table), pipeline.predict(table), atol=1e-5)
 
 
-# ---- shapes that pipelines have ----------------------------------------------------------------
+# ---- shapes that pipelines have -----------------------------------------------------------------
 
 
 def nested():
@@ -331,7 +331,7 @@ def test_a_category_that_training_did_not_have():
     )
 
 
-# ---- what is refused ---------------------------------------------------------------------------
+# ---- what is refused ----------------------------------------------------------------------------
 
 
 def product(X):
@@ -403,7 +403,7 @@ def test_a_pipeline_that_is_not_fitted():
         kh.wrap(make_pipeline(StandardScaler(), forest()), TABLE[NUMBERS])
 
 
-# ---- models of models --------------------------------------------------------------------------
+# ---- models of models ---------------------------------------------------------------------------
 
 
 def encoded(model):

@@ -1,6 +1,6 @@
 """An answer is a function of the model, the density, the seed and what the row says.
 
-Never of the row's place in the batch, the other rows, the block or the thread: to the last bit.
+Never of the row's place in the batch, the other rows, the chunk or the thread: to the last bit.
 """
 
 import warnings
@@ -19,7 +19,7 @@ ROWS = 24
 
 
 def table(n, seed):
-    """Numbers, whole numbers and a one-hot block, all of which depend on each other."""
+    """Numbers, whole numbers and a one-hot group, all of which depend on each other."""
     rng = np.random.default_rng(seed)
     group = rng.integers(3, size=n)
     x = rng.normal(size=(n, 3)) + group[:, None]
@@ -67,11 +67,11 @@ def wrapped(request, models):
     X, _, regressor, classifier = models
     density = DENSITIES[request.param]()
     if request.param == "Circuit":
-        density = kh.wrap(regressor, X, density=density, blocks="auto").density_.to_circuit()
+        density = kh.wrap(regressor, X, density=density, one_hot="auto").density_.to_circuit()
         return kh.wrap(regressor, X, density=density), kh.wrap(classifier, X, density=density)
     return (
-        kh.wrap(regressor, X, density=density, blocks="auto"),
-        kh.wrap(classifier, X, density=density, blocks="auto"),
+        kh.wrap(regressor, X, density=density, one_hot="auto"),
+        kh.wrap(classifier, X, density=density, one_hot="auto"),
     )
 
 

@@ -122,7 +122,7 @@ class Learning:
     drop: tuple[str, ...]
     auxiliary: tuple[str, ...]
     density: str
-    blocks: bool
+    one_hot: bool
     rows: int
     seed: int
     allow_pickle: bool
@@ -153,7 +153,7 @@ def learning_options(rows: int, what: str) -> Decorator:
             "The density p(X); auto tries several and keeps the best on held-out rows.",
         ),
         click.option(
-            "--blocks",
+            "--one-hot",
             is_flag=True,
             help="Take one-hot columns named prefix_level as one variable each.",
         ),
@@ -314,7 +314,7 @@ def learn(
         table,
         target,
         learning.density,
-        blocks="auto" if learning.blocks else None,
+        one_hot="auto" if learning.one_hot else None,
         nan_policy=nan_policy,
         auxiliary=learning.auxiliary,
         random_state=learning.seed,

@@ -1,7 +1,7 @@
 """What the columns of a table are, and their encoding as one float64 matrix.
 
 A **column** is what the tree model splits on, in the model's own order. A **variable** is what a
-density is over: a column, or a one-hot block of columns taken as one categorical. In a matrix,
+density is over: a column, or a one-hot group of columns taken as one categorical. In a matrix,
 NaN is a missing value; a categorical entry is the position of its level.
 """
 
@@ -47,14 +47,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "BASELINE", "NOT_RECORDED", "Block", "Column", "Columns", "Evidence", "HashedLevel", "Kind",
+    "BASELINE",
+    "NOT_RECORDED",
+    "Column",
+    "Columns",
+    "Evidence",
+    "HashedLevel",
+    "Kind",
+    "OneHotGroup",
     "Variable",
 ]  # fmt: skip
 
-#: How blocks are given: looked for, or by name with the names (or positions) of their columns.
-Blocks = Literal["auto"] | Mapping[str, Sequence[str | int]]
+#: How one-hot groups are given: looked for, or by name with the names (or positions) of their
+#: columns.
+OneHotGroups = Literal["auto"] | Mapping[str, Sequence[str | int]]
 
-# --- columns, blocks and variables ---------------------------------------------------------------
+# --- columns, one-hot groups and variables -------------------------------------------------------
 
 
 class Kind(StrEnum):
@@ -101,17 +109,17 @@ class Column:
         return replace(self, levels=(*self.levels, *further))
 
 
-#: Level of a block in which no dummy is 1.
+#: Level of a one-hot group in which no dummy is 1.
 BASELINE = "(none of them)"
 
 
 @dataclass(frozen=True)
 class Variable:
-    """What a density is over: a column, or a block of columns, given by position.
+    """What a density is over: a column, or a one-hot group of columns, given by position.
 
-    The levels of a block are the names of its dummies, then :data:`BASELINE` if a row of zeros is
-    a category. A nullable categorical variable has None as its last level, "not recorded"; the
-    same state of a numeric one is the point :data:`NOT_RECORDED`.
+    The levels of a one-hot group are the names of its dummies, then :data:`BASELINE` if a row of
+    zeros is a category. A nullable categorical variable has None as its last level, "not recorded";
+    the same state of a numeric one is the point :data:`NOT_RECORDED`.
     """
 
     name: str
@@ -124,7 +132,7 @@ class Variable:
 def variable_of(
     column: str | int, names: Sequence[str], variables: Sequence[Variable], parameter: str
 ) -> int:
-    """Variable of a column that a parameter gives by name or position, or of a block, by name."""
+    """Variable of a column that a parameter names or gives by position, or of a one-hot group."""
     variable_names = [variable.name for variable in variables]
     if column in variable_names and column not in names:
         return variable_names.index(str(column))
@@ -133,7 +141,7 @@ def variable_of(
 
 
 @dataclass(frozen=True)
-class Block:
+class OneHotGroup:
     """Dummy columns (by position) that together encode one categorical variable.
 
     ``baseline`` says that a row of zeros is a category of its own, as after
@@ -145,7 +153,7 @@ class Block:
     baseline: bool = False
 
     def variable(self, members: Sequence[Column]) -> Variable:
-        """The variable that the block is, of these columns."""
+        """The variable that the one-hot group is, of these columns."""
         levels: tuple[Hashable, ...] = tuple(member.name for member in members)
         if self.baseline:
             levels += (BASELINE,)
@@ -157,7 +165,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table, in order, and the one-hot blocks among them.
+    """The columns of a table, in order, and the one-hot groups among them.
 
     ``named`` is False where the names were made up (a numpy array, a model without feature
     names): then only the number of columns is checked, not their names. Auxiliary columns come
@@ -175,30 +183,30 @@ class Columns:
     """
 
     columns: tuple[Column, ...]
-    blocks: tuple[Block, ...] = ()
+    one_hot: tuple[OneHotGroup, ...] = ()
     named: bool = True
 
     def __post_init__(self) -> None:
         taken: dict[int, str] = {}
-        for block in self.blocks:
-            for position in block.columns:
+        for group in self.one_hot:
+            for position in group.columns:
                 if not 0 <= position < len(self.columns):
-                    raise InvalidInput(f"block {block.name!r} has no column at {position}.")
+                    raise InvalidInput(f"one-hot group {group.name!r} has no column at {position}.")
                 if position in taken:
                     raise InvalidInput(
-                        f"column {self.columns[position].name!r} must be in one block; it is in "
-                        f"{taken[position]!r} and {block.name!r}."
+                        f"column {self.columns[position].name!r} must be in one one-hot group "
+                        f"only; it is in {taken[position]!r} and {group.name!r}."
                     )
-                taken[position] = block.name
-            if not block.columns:
-                raise InvalidInput(f"block {block.name!r} must have at least one column.")
+                taken[position] = group.name
+            if not group.columns:
+                raise InvalidInput(f"one-hot group {group.name!r} must have at least one column.")
         others = [c.name for i, c in enumerate(self.columns) if i not in taken]
-        names = Counter(others + [block.name for block in self.blocks])
-        for block in self.blocks:
-            if names[block.name] > 1:
+        names = Counter(others + [group.name for group in self.one_hot])
+        for group in self.one_hot:
+            if names[group.name] > 1:
                 raise InvalidInput(
-                    f"block {block.name!r} must have a name of its own; another column or block "
-                    f"has it too."
+                    f"one-hot group {group.name!r} must have a name of its own; another column or "
+                    f"group has it too."
                 )
 
     def __len__(self) -> int:
@@ -222,7 +230,7 @@ class Columns:
         cls,
         table: Any,
         categorical: Sequence[str | int] | None = None,
-        blocks: Blocks | None = None,
+        one_hot: OneHotGroups | None = None,
     ) -> Columns:
         """Describe a table's columns by what they hold.
 
@@ -234,16 +242,16 @@ class Columns:
         table : numpy array, pandas or polars DataFrame, Arrow table
         categorical : sequence of names or positions, optional
             Columns of numbers that are codes of categories.
-        blocks : "auto" or mapping from a name to column names or positions, optional
-            One-hot blocks: looked for by the naming ``prefix_level`` of ``pd.get_dummies`` and
+        one_hot : "auto" or mapping from a name to column names or positions, optional
+            One-hot groups: looked for by the naming ``prefix_level`` of ``pd.get_dummies`` and
             ``OneHotEncoder``, or declared. Either way the data must bear them out.
 
         Examples
         --------
         >>> import pandas as pd
         >>> table = pd.get_dummies(pd.DataFrame({"size": [1.5, 2], "city": ["Graz", "Linz"]}))
-        >>> Columns.infer(table, blocks="auto").blocks
-        (Block(name='city', columns=(1, 2), baseline=False),)
+        >>> Columns.infer(table, one_hot="auto").one_hot
+        (OneHotGroup(name='city', columns=(1, 2), baseline=False),)
         """
         table = read.read_table(table)
         read.check_rows(table)
@@ -255,9 +263,9 @@ class Columns:
             else Column(source.name)
             for i, source in enumerate(read.raw_columns(table, names))
         ]
-        return cls(tuple(columns), named=named)._refined(table, blocks)
+        return cls(tuple(columns), named=named)._refined(table, one_hot)
 
-    def describe(self, table: Any, blocks: Blocks | None = None) -> Columns:
+    def describe(self, table: Any, one_hot: OneHotGroups | None = None) -> Columns:
         """These columns (a model's), completed by what the training table shows.
 
         Numbers become integer where all observed ones are whole. Levels keep their order; those
@@ -267,8 +275,8 @@ class Columns:
         ----------
         table : numpy array, pandas or polars DataFrame, Arrow table
             With the columns described here; where both have names, in any order.
-        blocks : "auto" or mapping, optional
-            As in :meth:`infer`; None keeps the blocks there are.
+        one_hot : "auto" or mapping, optional
+            As in :meth:`infer`; None keeps the one-hot groups there are.
 
         Examples
         --------
@@ -280,7 +288,7 @@ class Columns:
         """
         table = self.read(table)
         read.check_rows(table)
-        return self._refined(table, blocks)
+        return self._refined(table, one_hot)
 
     def matrix(
         self, table: Any, handle_unknown: HandleUnknown = "error", absent: read.Absent = "error"
@@ -402,42 +410,44 @@ class Columns:
                 X[:, i] = numbers_of(source)
         return X
 
-    def _refined(self, table: NDArray[Any] | pd.DataFrame, blocks: Blocks | None) -> Columns:
-        """These columns with the kinds, levels and blocks of a table that has been read."""
+    def _refined(self, table: NDArray[Any] | pd.DataFrame, one_hot: OneHotGroups | None) -> Columns:
+        """These columns with the kinds, levels and one-hot groups of a table that has been read."""
         names, named = (self.names, True) if self.named else read.names_of(table)
         columns = tuple(
             replace(column.seen_in(source), name=source.name)
             for column, source in zip(self, read.raw_columns(table, names), strict=True)
         )
-        described = Columns(columns, self.blocks, named)
-        if blocks is None:
+        described = Columns(columns, self.one_hot, named)
+        if one_hot is None:
             return described
         return replace(
-            described, blocks=described._blocks(described._encoded(table, "missing"), blocks)
+            described,
+            one_hot=described._one_hot_groups(described._encoded(table, "missing"), one_hot),
         )
 
-    def _blocks(self, X: Floats, blocks: Blocks) -> tuple[Block, ...]:
-        if isinstance(blocks, str):
-            if blocks != "auto":
-                raise InvalidInput(f"blocks must be None, 'auto' or a mapping; got {blocks!r}.")
-            members = find_blocks(self.names, X)
+    def _one_hot_groups(self, X: Floats, one_hot: OneHotGroups) -> tuple[OneHotGroup, ...]:
+        if isinstance(one_hot, str):
+            if one_hot != "auto":
+                raise InvalidInput(f"one_hot must be None, 'auto' or a mapping; got {one_hot!r}.")
+            members = find_one_hot_groups(self.names, X)
         else:
             members = {
                 name: tuple(
-                    position_of(column, self.names, f"blocks[{name!r}]") for column in dummies
+                    position_of(column, self.names, f"one_hot[{name!r}]") for column in dummies
                 )
-                for name, dummies in blocks.items()
+                for name, dummies in one_hot.items()
             }
             for name, dummies in members.items():
-                check_block(name, dummies, X)
+                check_one_hot_group(name, dummies, X)
         return tuple(
-            Block(name, dummies, has_baseline(dummies, X)) for name, dummies in members.items()
+            OneHotGroup(name, dummies, has_baseline(dummies, X))
+            for name, dummies in members.items()
         )
 
     # --- to variables ----------------------------------------------------------------------------
 
     def with_nullable(self, nullable: Mask | Sequence[bool]) -> Columns:
-        """The same columns, nullable where the mask says so; a block is as its dummies are.
+        """The same columns, nullable where the mask says so; a one-hot group is as its dummies are.
 
         Examples
         --------
@@ -451,12 +461,12 @@ class Columns:
                 f"nullable must be {len(self)} booleans, one for each column; got {mask.dtype} of "
                 f"shape {mask.shape}."
             )
-        for block in self.blocks:
-            members = mask[list(block.columns)]
+        for group in self.one_hot:
+            members = mask[list(group.columns)]
             if members.any() != members.all():
                 raise InvalidInput(
-                    f"the dummies of block {block.name!r} must all be nullable, or none; got "
-                    f"{members.tolist()}."
+                    f"the dummies of one-hot group {group.name!r} must all be nullable, or none; "
+                    f"got {members.tolist()}."
                 )
         columns = [
             replace(column, nullable=bool(flag)) for column, flag in zip(self, mask, strict=True)
@@ -481,18 +491,19 @@ class Columns:
 
     @cached_property
     def variables(self) -> tuple[Variable, ...]:
-        """What a density is over: a block stands in the place of its first dummy.
+        """What a density is over: a one-hot group stands in the place of its first dummy.
 
         Examples
         --------
         >>> columns = Columns(
-        ...     (Column("a"), Column("c_x"), Column("b"), Column("c_y")), (Block("c", (1, 3)),)
+        ...     (Column("a"), Column("c_x"), Column("b"), Column("c_y")),
+        ...     (OneHotGroup("c", (1, 3)),),
         ... )
         >>> [(v.name, v.kind.value, v.levels, v.columns) for v in columns.variables][:2]
         [('a', 'continuous', (), (0,)), ('c', 'categorical', ('c_x', 'c_y'), (1, 3))]
         """
-        first = {min(block.columns): block for block in self.blocks}
-        dummies = {position for block in self.blocks for position in block.columns}
+        first = {min(group.columns): group for group in self.one_hot}
+        dummies = {position for group in self.one_hot for position in group.columns}
         return tuple(
             first[i].variable([self[j] for j in first[i].columns])
             if i in first
@@ -502,7 +513,7 @@ class Columns:
         )
 
     def as_variables(self) -> Columns:
-        """A description in which every variable is a column, and blocks are no more."""
+        """A description in which every variable is a column, and one-hot groups are no more."""
         return Columns(
             tuple(Column(v.name, v.kind, v.levels, v.nullable) for v in self.variables),
             named=self.named,
@@ -528,12 +539,12 @@ class Columns:
         Raises
         ------
         InvalidInput
-            Where a block contradicts itself: two ones, or a value that is neither 0 nor 1.
+            Where a one-hot group contradicts itself: two ones, or a value that is neither 0 nor 1.
 
         Examples
         --------
         >>> columns = Columns(
-        ...     (Column("red"), Column("green"), Column("blue")), (Block("hue", (0, 1, 2)),)
+        ...     (Column("red"), Column("green"), Column("blue")), (OneHotGroup("hue", (0, 1, 2)),)
         ... )
         >>> nan = np.nan
         >>> X = np.array([[0, 1, 0], [nan, nan, nan], [0, 0, nan], [0, nan, nan]])
@@ -558,7 +569,7 @@ class Columns:
 
         Examples
         --------
-        >>> columns = Columns((Column("red"), Column("green")), (Block("hue", (0, 1)),))
+        >>> columns = Columns((Column("red"), Column("green")), (OneHotGroup("hue", (0, 1)),))
         >>> columns.decode(np.array([[1.0], [np.nan]])).tolist()
         [[0.0, 1.0], [nan, nan]]
         """
@@ -567,12 +578,12 @@ class Columns:
     @cached_property
     def _arrays(self) -> Variables:
         variables = self.variables
-        blocks = {block.columns for block in self.blocks}
+        one_hot = {group.columns for group in self.one_hot}
         return Variables(
             start=np.cumsum([0, *(len(v.columns) for v in variables)], dtype=np.int64),
             members=np.array([i for v in variables for i in v.columns], dtype=np.int64),
             n_levels=np.array([len(v.levels) for v in variables], dtype=np.int64),
-            block=np.array([v.columns in blocks for v in variables], dtype=np.bool_),
+            block=np.array([v.columns in one_hot for v in variables], dtype=np.bool_),
             nullable=np.array([v.nullable for v in variables], dtype=np.bool_),
         )
 
@@ -590,29 +601,29 @@ def found_as(names: Sequence[str], labels: Sequence[str]) -> list[str | None]:
     return [name if name in there else alike[name] if counts[name] == 1 else None for name in names]
 
 
-# --- one-hot blocks ------------------------------------------------------------------------------
+# --- one-hot groups ------------------------------------------------------------------------------
 
 SEPARATOR = "_"
 
 
-def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
+def find_one_hot_groups(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
     """Blocks among columns named ``prefix_level`` next to each other, as encoders leave them.
 
     A prefix counts only where the data bear it out: every value is 0 or 1, and no fully observed
-    row has two ones. The most columns for which this holds make a block, so both prefixes and
-    levels may contain the separator.
+    row has two ones. The most columns for which this holds make a one-hot group, so both prefixes
+    and levels may contain the separator.
 
     Examples
     --------
     >>> X = np.array([[30.0, 1, 0, 0], [41, 0, 1, 1], [28, 0, 1, 0]])
-    >>> find_blocks(["age", "city_Graz", "city_Linz", "city_size"], X)
+    >>> find_one_hot_groups(["age", "city_Graz", "city_Linz", "city_size"], X)
     {}
-    >>> find_blocks(["age", "city_Graz", "city_Linz", "size"], X)
+    >>> find_one_hot_groups(["age", "city_Graz", "city_Linz", "size"], X)
     {'city': (1, 2)}
     """
     taken = set(names)
     dummy = [problem_of((column,), X) is None for column in range(len(names))]
-    blocks: dict[str, tuple[int, ...]] = {}
+    one_hot: dict[str, tuple[int, ...]] = {}
     position = 0
     while position < len(names):
         parts = names[position].split(SEPARATOR)[:-1] if dummy[position] else []
@@ -621,14 +632,14 @@ def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
             while stop < len(names) and dummy[stop] and names[stop].startswith(prefix + SEPARATOR):
                 stop += 1
             columns = tuple(range(position, stop))
-            block, _, _ = commonprefix(names[position:stop]).rpartition(SEPARATOR)  # noqa: RUF071
-            is_new = block != "" and block not in blocks and block not in taken
+            group, _, _ = commonprefix(names[position:stop]).rpartition(SEPARATOR)  # noqa: RUF071
+            is_new = group != "" and group not in one_hot and group not in taken
             if len(columns) > 1 and is_new and problem_of(columns, X) is None:
-                blocks[block] = columns
+                one_hot[group] = columns
                 position = stop - 1
                 break
         position += 1
-    return blocks
+    return one_hot
 
 
 def one_hot_groups(X: Floats) -> list[tuple[int, ...]]:
@@ -658,7 +669,7 @@ def one_hot_groups(X: Floats) -> list[tuple[int, ...]]:
 
 
 def problem_of(columns: Sequence[int], X: Floats) -> tuple[int, str] | None:
-    """The first row that shows that these columns are no block and the rule it breaks, or None."""
+    """The first row that these columns cannot have as a one-hot group, and the rule it breaks."""
     part = X[:, list(columns)]
     strange = (~np.isnan(part) & (part != 0) & (part != 1)).any(axis=1)
     if strange.any():
@@ -669,14 +680,14 @@ def problem_of(columns: Sequence[int], X: Floats) -> tuple[int, str] | None:
     return None
 
 
-def check_block(name: str, columns: Sequence[int], X: Floats) -> None:
-    """Refuse a block that the data do not bear out."""
+def check_one_hot_group(name: str, columns: Sequence[int], X: Floats) -> None:
+    """Refuse a one-hot group that the data do not bear out."""
     problem = problem_of(columns, X)
     if problem is not None:
         row, rule = problem
         raise InvalidInput(
-            f"the columns of block {name!r} do not encode one category: {rule}; row {row} has "
-            f"{X[row, list(columns)].tolist()}. Leave the block out, or correct it."
+            f"the columns of one-hot group {name!r} do not encode one category: {rule}; row {row} "
+            f"has {X[row, list(columns)].tolist()}. Leave the one-hot group out, or correct it."
         )
 
 
@@ -758,7 +769,7 @@ def describe_columns(columns: Columns) -> dict[str, Any]:
     """For JSON; the inverse of :func:`columns_from`."""
     return {
         "columns": [describe_column(column) for column in columns],
-        "blocks": [[block.name, list(block.columns), block.baseline] for block in columns.blocks],
+        "one_hot": [[group.name, list(group.columns), group.baseline] for group in columns.one_hot],
         "named": columns.named,
         "auxiliary": int(columns.auxiliary.sum()),
     }
@@ -767,19 +778,21 @@ def describe_columns(columns: Columns) -> dict[str, Any]:
 def columns_from(description: dict[str, Any]) -> Columns:
     """From JSON."""
     columns = tuple(map(column_from, description["columns"]))
-    for name, at, baseline in description["blocks"]:
-        check_type("the name of a block", name, str)
-        check_type("the baseline of a block", baseline, bool)
+    for name, at, baseline in description["one_hot"]:
+        check_type("the name of a one-hot group", name, str)
+        check_type("the baseline of a one-hot group", baseline, bool)
         for position in at:
-            check_type("a position of a block", position, int)
+            check_type("a position of a one-hot group", position, int)
             numeric = not columns[position].levels
             require(numeric, f"{columns[position].name!r} has levels, and is no dummy")
-    blocks = tuple(Block(name, tuple(at), baseline) for name, at, baseline in description["blocks"])
+    one_hot = tuple(
+        OneHotGroup(name, tuple(at), baseline) for name, at, baseline in description["one_hot"]
+    )
     check_type("named", description["named"], bool)
     count = description.get("auxiliary", 0)
     check_type("auxiliary", count, int)
     require(0 <= count < max(1, len(columns)), f"{count} of {len(columns)} columns are auxiliary")
-    return Columns(columns, blocks, description["named"]).with_auxiliary(count)
+    return Columns(columns, one_hot, description["named"]).with_auxiliary(count)
 
 
 def describe_column(column: Column | Variable) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """From rows of columns to what is known of each variable: points, and restricted sets.
 
-A variable is known (a point), missing, or, for a one-hot block of which some dummies are missing,
+A variable is known (a point), missing, or, for a one-hot group of which some dummies are missing,
 known to be one of a set of categories.
 
 A NaN can be one of three things.
@@ -17,7 +17,7 @@ taken for NaN          A number in the table that the model itself reads as NaN:
 
 In a nullable column the first two look the same. Which of them it is, is inferred
 (:mod:`knothole.missingness.inference`), unless the policy or a mask of lost values says it. A
-one-hot block is "not recorded" where all of its dummies are NaN: if only some are, they are lost.
+one-hot group is "not recorded" where all of its dummies are NaN: if only some are, they are lost.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Evidence:
         None where every hole is a whole one. Otherwise the categories that each categorical
         variable may have, as sets (:mod:`knothole.bits`) that stand in a row; the bit of
         unseen categories is never set. A row's point has its one bit, a whole hole all bits, and a
-        block in part observed those that remain; it is NaN in ``points``.
+        one-hot group observed in part those that remain; it is NaN in ``points``.
     n_levels : int64 (variables,)
         Levels of each variable that ``allowed`` is about, 0 where it is numeric.
     odds : float64 (rows, variables) or None
@@ -167,7 +167,7 @@ class Evidence:
         return replace(hidden, allowed=np.where(hide[:, words], anything, self.allowed))
 
     def parts(self, size: int | None = None) -> Iterator[tuple[NDArray[np.intp], Evidence]]:
-        """The rows without sets, then those of which some block is observed in part.
+        """The rows without sets, then those of which some one-hot group is observed in part.
 
         Likewise those whose missing values say nothing, and those with ``odds``. At most ``size``
         at a time, with their numbers. What is computed of a row does then not depend on whether
@@ -192,14 +192,14 @@ class Evidence:
                 yield own, replace(part, allowed=allowed, odds=part.odds if odds else None)
 
     def partly_observed(self) -> NDArray[np.bool_]:
-        """Rows in which some block is observed in part, (rows,)."""
+        """Rows in which some one-hot group is observed in part, (rows,)."""
         out = np.zeros(len(self.points), dtype=np.bool_)
         for _, rows, _ in self.restricted():
             out[rows] = True
         return out
 
     def restricted(self) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.bool_]]]:
-        """Variables with blocks observed in part: (variable, rows, allowed (rows, levels))."""
+        """One-hot groups observed in part: (variable, rows, allowed (rows, levels)) of each."""
         if self.allowed is None:
             return
         offsets = word_offsets(self.n_levels)
@@ -318,7 +318,7 @@ def _refusal(
         kernels.BOTH: "some dummies are observed, others are the model's own NaN",
     }[problem]
     return InvalidInput(
-        f"{where}one-hot block {name!r} contradicts itself: {rule}; got {got}. Correct the "
+        f"{where}one-hot group {name!r} contradicts itself: {rule}; got {got}. Correct the "
         f"row, or set what is not known to NaN."
     )
 
@@ -373,7 +373,7 @@ def without_nullable(columns: Columns) -> Columns:
 def with_nan(matrix: Floats, sentinel: Floats, columns: Columns) -> Floats:
     """Rows with NaN wherever the model takes a value for it; the same array where it never does.
 
-    Dummies of a block stay as they are: a zero there says which category it is not, and
+    Dummies of a one-hot group stay as they are: a zero there says which category it is not, and
     :func:`knothole.trees.in_variables.in_variables` knows where the model sends it. ``sentinel`` is
     that of an :class:`~knothole.trees.ensemble.Ensemble`.
     """
@@ -381,7 +381,7 @@ def with_nan(matrix: Floats, sentinel: Floats, columns: Columns) -> Floats:
     applies = ~np.isnan(low)
     if not applies.any():
         return matrix
-    applies[[column for block in columns.blocks for column in block.columns]] = False
+    applies[[column for group in columns.one_hot for column in group.columns]] = False
     return np.where(applies & (low <= matrix) & (high >= matrix), np.nan, matrix)
 
 

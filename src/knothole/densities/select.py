@@ -352,9 +352,9 @@ def resolution(matrix: Floats, columns: Columns) -> Floats:
     array([0.25])
     """
     unit = np.ones(len(columns))
-    in_block = {member for block in columns.blocks for member in block.columns}
+    in_group = {member for group in columns.one_hot for member in group.columns}
     for i, column in enumerate(columns):
-        if column.kind is not Kind.CONTINUOUS or i in in_block:
+        if column.kind is not Kind.CONTINUOUS or i in in_group:
             continue
         distinct = np.unique(matrix[~np.isnan(matrix[:, i]), i])
         if len(distinct) > 1:

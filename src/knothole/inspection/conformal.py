@@ -200,7 +200,7 @@ def _width_within(residual: Floats, scale: Floats) -> float:
     return float(np.mean(np.log(np.maximum(bound, 1e-300)) + np.log(scale).mean(axis=1)))
 
 
-# ---- calibration rows --------------------------------------------------------------------------
+# ---- calibration rows ---------------------------------------------------------------------------
 
 
 class Serving(NamedTuple):
@@ -250,7 +250,7 @@ class Conformal:
     ) -> Self:
         """From rows that the model was not trained on, and their y.
 
-        A one-hot block that is known in part counts as missing.
+        A one-hot group that is known in part counts as missing.
         """
         points = evidence.points[:, : len(expectation.columns.variables)]
         labels = is_classifier(expectation.original)

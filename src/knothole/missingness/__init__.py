@@ -14,8 +14,9 @@ probabilities of the entries that were there average to ``rate``, so a mask diff
 chance alone. Entries that are missing already stay so and do not count.
 
 By default each column goes missing by itself, which for a one-hot table is masking *after*
-encoding. With ``blocks`` (a mapping, or "auto"; see :class:`~knothole.columns.columns.Columns`) all
-dummies of a block go missing together, as if the values had gone missing *before* encoding.
+encoding. With ``one_hot`` (a mapping, or "auto"; see :class:`~knothole.columns.columns.Columns`)
+all dummies of a one-hot group go missing together, as if the values had gone missing *before*
+encoding.
 
 A mechanism that differs between training and deployment is two calls. One that is the same is two
 calls with the same ``mechanism`` seed, the second with ``reference=`` the first table, from which

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
 from knothole.checks import check_choice, check_number, check_whole
-from knothole.columns.columns import Blocks, Columns, Kind, variable_of
+from knothole.columns.columns import Columns, Kind, OneHotGroups, variable_of
 from knothole.columns.evidence import checked_mask
 from knothole.errors import InvalidInput
 
@@ -27,7 +27,7 @@ _HALVINGS = 80
 # --- completely at random ------------------------------------------------------------------------
 
 
-def mcar(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Any:
+def mcar(X: Any, rate: float, seed: int, *, one_hot: OneHotGroups | None = None) -> Any:
     """Make every entry missing with the same probability, independent of everything.
 
     Parameters
@@ -38,8 +38,8 @@ def mcar(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Any
         Probability that an entry goes missing, 0 to 1.
     seed : int
         The same seed gives the same mask.
-    blocks : "auto" or mapping, optional
-        One-hot blocks whose dummies go missing together.
+    one_hot : "auto" or mapping, optional
+        One-hot groups whose dummies go missing together.
 
     Returns
     -------
@@ -52,17 +52,17 @@ def mcar(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Any
     array([[nan, nan, nan, nan],
            [ 1.,  1., nan,  1.]])
     """
-    return _table(_mcar, X, rate, seed, blocks=blocks).with_missing()
+    return _table(_mcar, X, rate, seed, one_hot=one_hot).with_missing()
 
 
-def mcar_mask(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Mask:
+def mcar_mask(X: Any, rate: float, seed: int, *, one_hot: OneHotGroups | None = None) -> Mask:
     """Where :func:`mcar` makes entries missing."""
-    return _table(_mcar, X, rate, seed, blocks=blocks).mask()
+    return _table(_mcar, X, rate, seed, one_hot=one_hot).mask()
 
 
-def mcar_probability(X: Any, rate: float, *, blocks: Blocks | None = None) -> Floats:
+def mcar_probability(X: Any, rate: float, *, one_hot: OneHotGroups | None = None) -> Floats:
     """How likely :func:`mcar` is to make each entry missing."""
-    return _table(_mcar, X, rate, 0, blocks=blocks).probability()
+    return _table(_mcar, X, rate, 0, one_hot=one_hot).probability()
 
 
 def _mcar(table: VariableTable, rate: float) -> Floats:
@@ -79,7 +79,7 @@ def mar(
     *,
     observed: float | Sequence[str | int] = 0.3,
     strength: float = 2.0,
-    blocks: Blocks | None = None,
+    one_hot: OneHotGroups | None = None,
     reference: Any = None,
     mechanism: int | None = None,
 ) -> Any:
@@ -100,11 +100,12 @@ def mar(
     seed : int
         The same seed gives the same mask.
     observed : float, or names or positions of columns
-        Which columns (or blocks) stay observed; a share of them is chosen at random, at least one.
+        Which columns (or one-hot groups) stay observed; a share of them is chosen at random, at
+        least one.
     strength : float
         How much they matter: 0 is MCAR in the other columns.
-    blocks : "auto" or mapping, optional
-        One-hot blocks whose dummies go missing together.
+    one_hot : "auto" or mapping, optional
+        One-hot groups whose dummies go missing together.
     reference : table, optional
         Table that fixes means, quantiles and intercepts; ``X`` itself by default.
     mechanism : int, optional
@@ -122,7 +123,7 @@ def mar(
     True
     """
     return _table(
-        _mar, X, rate, seed, observed=observed, strength=strength, blocks=blocks,
+        _mar, X, rate, seed, observed=observed, strength=strength, one_hot=one_hot,
         reference=reference, mechanism=mechanism,
     ).with_missing()  # fmt: skip
 
@@ -166,7 +167,7 @@ def mnar(
     strength: float = 2.0,
     tail: Literal["upper", "lower", "both"] = "upper",
     share: float | None = None,
-    blocks: Blocks | None = None,
+    one_hot: OneHotGroups | None = None,
     reference: Any = None,
     mechanism: int | None = None,
 ) -> Any:
@@ -190,7 +191,7 @@ def mnar(
         Of the cut-off: which values can go missing.
     share : float, optional
         Of the cut-off: how many can, at least ``rate``.
-    blocks, reference, mechanism
+    one_hot, reference, mechanism
         As for :func:`mar`.
 
     Examples
@@ -200,7 +201,7 @@ def mnar(
     array([ 0.,  1.,  2.,  3.,  4.,  5., nan, nan])
     """
     return _table(
-        _mnar, X, rate, seed, kind=kind, strength=strength, tail=tail, share=share, blocks=blocks,
+        _mnar, X, rate, seed, kind=kind, strength=strength, tail=tail, share=share, one_hot=one_hot,
         reference=reference, mechanism=mechanism,
     ).with_missing()  # fmt: skip
 
@@ -259,8 +260,8 @@ def _beyond(values: Floats, reference: Floats, share: float) -> Floats:
 # --- outage --------------------------------------------------------------------------------------
 
 
-def outage(X: Any, columns: Sequence[str | int], *, blocks: Blocks | None = None) -> Any:
-    """Make whole columns missing; with ``blocks``, names of blocks may be given too.
+def outage(X: Any, columns: Sequence[str | int], *, one_hot: OneHotGroups | None = None) -> Any:
+    """Make whole columns missing; with ``one_hot``, names of one-hot groups may be given too.
 
     Examples
     --------
@@ -268,20 +269,22 @@ def outage(X: Any, columns: Sequence[str | int], *, blocks: Blocks | None = None
     array([[ 1., nan],
            [ 3., nan]])
     """
-    return apply_mask(X, outage_mask(X, columns, blocks=blocks))
+    return apply_mask(X, outage_mask(X, columns, one_hot=one_hot))
 
 
-def outage_mask(X: Any, columns: Sequence[str | int], *, blocks: Blocks | None = None) -> Mask:
+def outage_mask(
+    X: Any, columns: Sequence[str | int], *, one_hot: OneHotGroups | None = None
+) -> Mask:
     """Where :func:`outage` makes entries missing."""
     if isinstance(columns, (str, int)):
         raise InvalidInput(f"columns must be a list of names or positions; got {columns!r}.")
-    table = VariableTable(X, 0, blocks)
+    table = VariableTable(X, 0, one_hot)
     gone = np.zeros(table.points.shape, dtype=np.bool_)
     gone[:, [table.variable_of(column, "columns") for column in columns]] = True
     return table.spread(gone)
 
 
-# --- shared -------------------------------------------------------------------------------------
+# --- shared --------------------------------------------------------------------------------------
 
 
 def _logistic(own: Floats, fitted: Floats, known: Mask, rate: float) -> Floats:
@@ -307,14 +310,14 @@ def _table(
     seed: int,
     /,
     *,
-    blocks: Blocks | None = None,
+    one_hot: OneHotGroups | None = None,
     reference: Any = None,
     mechanism: int | None = None,
     **options: Any,
 ) -> VariableTable:
     """The table whose variables go missing as a model, with options of its own, has it."""
     check_number("rate", rate, most=1)
-    table = VariableTable(X, seed, blocks, reference, mechanism)
+    table = VariableTable(X, seed, one_hot, reference, mechanism)
     table.p = model(table, float(rate), **options)
     return table
 
@@ -361,13 +364,13 @@ class VariableTable:
         self,
         X: Any,
         seed: int,
-        blocks: Blocks | None = None,
+        one_hot: OneHotGroups | None = None,
         reference: Any = None,
         mechanism: int | None = None,
     ) -> None:
         self.table, self.seed = X, seed
         self.rng = generator(seed if mechanism is None else mechanism, 0)
-        self.columns = Columns.infer(X if reference is None else reference, blocks=blocks)
+        self.columns = Columns.infer(X if reference is None else reference, one_hot=one_hot)
         self.matrix = self.columns.matrix(X, handle_unknown="missing")
         self.points = self.reference = self.columns.evidence(self.matrix).points
         if reference is not None:
@@ -427,7 +430,7 @@ class VariableTable:
         return apply_mask(self.table, self.mask())
 
     def spread(self, of_variables: NDArray[Any]) -> NDArray[Any]:
-        """From variables to columns: the dummies of a block share what the block has."""
+        """From variables to columns: the dummies of a one-hot group share what the group has."""
         out = np.empty((len(of_variables), len(self.columns)), dtype=of_variables.dtype)
         for j, variable in enumerate(self.columns.variables):
             out[:, list(variable.columns)] = of_variables[:, [j]]

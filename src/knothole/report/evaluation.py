@@ -122,9 +122,9 @@ def compare(
         Told the label of each method when it has learned, and after each of its runs.
     """
     rates, repeats, seed = comparison.rates, comparison.repeats, comparison.seed
-    blocks = {block.name: list(block.columns) for block in case.robust.columns_.blocks} or None
+    one_hot = {group.name: list(group.columns) for group in case.robust.columns_.one_hot} or None
     methods, runs = case.methods(comparison.methods), list(comparison.runs())
-    left_out = too_slow(case, comparison, methods, blocks)
+    left_out = too_slow(case, comparison, methods, one_hot)
     for name in left_out:
         del methods[name]
         advance(case.labels[name], 1 + len(runs))
@@ -141,7 +141,7 @@ def compare(
     spent, predicted_rows = dict.fromkeys(methods, 0.0), 0
     for r, repeat in runs:
         holes = rates[r] > 0
-        poked = missingness.mcar(case.test, rates[r], seed + 1000 * repeat + r, blocks=blocks)
+        poked = missingness.mcar(case.test, rates[r], seed + 1000 * repeat + r, one_hot=one_hot)
         predicted_rows += len(poked) * holes
         for name, method in methods.items():
             start = time.perf_counter()
@@ -163,7 +163,7 @@ def compare(
 
 
 def too_slow(
-    case: Case, comparison: Comparison, methods: dict[str, Method], blocks: Any
+    case: Case, comparison: Comparison, methods: dict[str, Method], one_hot: Any
 ) -> dict[str, float]:
     """Methods that would take too long, with the seconds, by a try on few rows.
 
@@ -171,7 +171,7 @@ def too_slow(
     """
     if comparison.patience is None:
         return {}
-    poked = missingness.mcar(case.test, max(comparison.rates), comparison.seed, blocks=blocks)
+    poked = missingness.mcar(case.test, max(comparison.rates), comparison.seed, one_hot=one_hot)
     times = sum(comparison.rates[rate] > 0 for rate, _ in comparison.runs())
     found = {}
     some = case.train.iloc[np.linspace(0, len(case.train) - 1, FEW[1]).round().astype(np.intp)]
@@ -210,7 +210,7 @@ SAMPLED = 4000
 
 @dataclass(frozen=True, eq=False)
 class Outage:
-    """The error when one column (or one-hot block) is gone, for each, the worst first."""
+    """The error when one column (or one-hot group) is gone, for each, the worst first."""
 
     #: What is measured.
     metric: str

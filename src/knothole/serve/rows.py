@@ -83,8 +83,8 @@ class Fields:
         return {name: place for place, name in enumerate(self.columns.names)}
 
     @cached_property
-    def _blocks(self) -> set[str]:
-        return {block.name for block in self.columns.blocks}
+    def _one_hot_groups(self) -> set[str]:
+        return {group.name for group in self.columns.one_hot}
 
     def table(self, rows: Sequence[Any]) -> tuple[pd.DataFrame, Mask, Mask]:
         """The rows as a table of the model's columns, what is lost, and what is not recorded."""
@@ -132,7 +132,7 @@ class Fields:
         return [(place, float(names[place] == level)) for place in variable.columns]
 
     def _check_key(self, key: str, where: str) -> None:
-        if key not in self._places and key not in self._blocks:
+        if key not in self._places and key not in self._one_hot_groups:
             known = ", ".join(map(repr, list(self.variables)[:8]))
             more = " ..." if len(self.variables) > 8 else ""
             raise ColumnMismatch(f"{where}: the model has no such column; it has {known}{more}.")

@@ -1,6 +1,6 @@
 """The same trees over something else than their columns: variables, other levels, or fewer levels.
 
-An ensemble over variables splits on what a density is over. A one-hot block is one categorical
+An ensemble over variables splits on what a density is over. A one-hot group is one categorical
 variable, and a split on one of its dummies is a split on a set of its categories. "Not recorded",
 where a variable has it as a state, goes where the library sends NaN.
 
@@ -36,9 +36,9 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
         Over the columns of the table.
     columns : Columns
         The same columns as the training table shows them
-        (:meth:`~knothole.columns.columns.Columns.describe`): with blocks, nullable columns, and
-        perhaps levels after the model's own, which go where the model sends categories it has never
-        seen.
+        (:meth:`~knothole.columns.columns.Columns.describe`): with one-hot groups, nullable columns,
+        and perhaps levels after the model's own, which go where the model sends categories it has
+        never seen.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
     >>> from knothole.trees.read import read
     >>> X = np.eye(3)[[0, 1, 2, 0]]
     >>> ensemble = read(DecisionTreeRegressor(max_depth=1).fit(X, [0, 5, 5, 0]))
-    >>> columns = ensemble.columns.describe(X, blocks={"hue": [0, 1, 2]})
+    >>> columns = ensemble.columns.describe(X, one_hot={"hue": [0, 1, 2]})
     >>> variables = in_variables(ensemble, columns)
     >>> variables.columns.names, [f"{word:03b}" for word in variables.sets]  # x0 goes right
     (('hue',), ['1110'])
@@ -57,8 +57,8 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
     dummy_of = np.full(len(columns), -1, dtype=np.int32)
     for v, variable in enumerate(variables):
         variable_of[list(variable.columns)] = v
-    for block in columns.blocks:
-        dummy_of[list(block.columns)] = np.arange(len(block.columns))
+    for group in columns.one_hot:
+        dummy_of[list(group.columns)] = np.arange(len(group.columns))
 
     inner = ensemble.feature >= 0
     dummy = np.where(inner, dummy_of[ensemble.feature], -1)
@@ -125,7 +125,7 @@ def _recoded(ensemble: Ensemble, columns: Sequence[Column], codes: Mapping[int, 
     return replace(ensemble, columns=described, set_start=set_start, sets=sets)
 
 
-# ---- levels that no split tells apart ------------------------------------------------------------
+# ---- levels that no split tells apart -----------------------------------------------------------
 
 # Below so many levels nothing is gained.
 MANY = 4096
@@ -199,7 +199,7 @@ def _told_apart(ensemble: Ensemble, v: int, n: int) -> Ints:
     return np.flatnonzero(unpack(differs[None], n)[0])
 
 
-# ---- in_variables, step by step ------------------------------------------------------------------
+# ---- in_variables, step by step -----------------------------------------------------------------
 
 
 def _check_match(ensemble: Ensemble, columns: Columns) -> None:
@@ -221,7 +221,7 @@ def _check_match(ensemble: Ensemble, columns: Columns) -> None:
             f"column {columns[wrong[0]].name!r} is said to be auxiliary, but the model splits on "
             f"it: it is a feature."
         )
-    in_block = {column for block in columns.blocks for column in block.columns}
+    in_group = {column for group in columns.one_hot for column in group.columns}
     numeric_split = np.zeros(len(columns), dtype=np.bool_)
     numeric_split[ensemble.feature[(ensemble.feature >= 0) & (ensemble.set_start < 0)]] = True
     for i, (column, described) in enumerate(zip(ensemble.columns, columns, strict=True)):
@@ -229,7 +229,7 @@ def _check_match(ensemble: Ensemble, columns: Columns) -> None:
         if (
             described.levels[: len(column.levels)] != column.levels
             or is_categorical != (column.kind is Kind.CATEGORICAL)
-            or (is_categorical and (i in in_block or numeric_split[i]))
+            or (is_categorical and (i in in_group or numeric_split[i]))
         ):
             raise ColumnMismatch(
                 f"column {described.name!r} is described as {described.kind} with levels "
@@ -250,9 +250,9 @@ def _zero_and_one_left(ensemble: Ensemble) -> Mask:
 def _sentinel(ensemble: Ensemble, columns: Columns) -> Floats:
     """What counts as NaN: "not recorded", and what did before where it is no dummy."""
     sentinel = np.full((len(columns.variables), 2), np.nan)
-    blocks = {block.columns for block in columns.blocks}
+    one_hot = {group.columns for group in columns.one_hot}
     for v, variable in enumerate(columns.variables):
-        if variable.columns in blocks:
+        if variable.columns in one_hot:
             continue
         sentinel[v] = ensemble.sentinel[variable.columns[0]]
         if variable.nullable and variable.kind is not Kind.CATEGORICAL:

@@ -163,7 +163,7 @@ class Circuit(LatentDensity):
     continuous one ``mean`` and ``sd``. Instead, a variable can have ``"family"`` (one of
     ``knothole.densities.univariate.families.FAMILIES``), ``"arrays"`` (of all its leaves) and
     ``"nullable"``: that is what :meth:`to_json` writes, and nothing is lost. In JSON every variable
-    is a column of its own; one-hot blocks and targets keep their roles with
+    is a column of its own; one-hot groups and targets keep their roles with
     :meth:`save`.
 
     Examples

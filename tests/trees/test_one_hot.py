@@ -8,25 +8,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from knothole.columns.columns import Block, Column, Columns, Kind
+from knothole.columns.columns import Column, Columns, Kind, OneHotGroup
 from knothole.columns.evidence import with_nan
 from knothole.errors import ColumnMismatch
 from knothole.trees.in_variables import in_variables
 from knothole.trees.read import read
 
 
-def one_hot_rows(rng, X, block):
-    """``X`` with the columns of a block overwritten by proper dummies."""
+def one_hot_rows(rng, X, group):
+    """``X`` with the columns of a one-hot group overwritten by proper dummies."""
     X = X.copy()
-    n = len(block.columns)
-    category = rng.integers(0, n + block.baseline, len(X))
-    X[:, block.columns] = category[:, None] == np.arange(n)
+    n = len(group.columns)
+    category = rng.integers(0, n + group.baseline, len(X))
+    X[:, group.columns] = category[:, None] == np.arange(n)
     return X
 
 
 @st.composite
 def cases(draw):
-    """An ensemble, a description of its columns with blocks and nullable ones, and rows."""
+    """An ensemble, a description of its columns with one-hot groups and nullable ones, and rows."""
     n_dummies = draw(st.sampled_from([1, 2, 3, 66]))
     baseline = n_dummies == 1 or draw(st.booleans())
     others = draw(st.lists(st.sampled_from([0, 0, 3, 64]), max_size=3))
@@ -41,15 +41,15 @@ def cases(draw):
     ensemble = random_ensemble(shape)
     rng = np.random.default_rng(shape.seed)
     order = rng.permutation(n_dummies)
-    block = Block("block", tuple(order.tolist()), baseline)
+    group = OneHotGroup("hue", tuple(order.tolist()), baseline)
     further = draw(st.sampled_from([(), ("one more", "and another")]))
     columns = tuple(
         Column(c.name, c.kind, c.levels + further) if c.levels else c for c in ensemble.columns
     )
     nullable = rng.random(len(levels)) < 0.5
     nullable[:n_dummies] = nullable[0]
-    columns = Columns(columns, (block,)).with_nullable(nullable)
-    X = one_hot_rows(rng, random_rows(ensemble, 60, seed=shape.seed), block)
+    columns = Columns(columns, (group,)).with_nullable(nullable)
+    X = one_hot_rows(rng, random_rows(ensemble, 60, seed=shape.seed), group)
     n_levels = np.array([len(c.levels) for c in columns])
     for i in np.flatnonzero(n_levels):
         X[:, i] = rng.integers(0, n_levels[i], len(X))
@@ -103,7 +103,7 @@ def test_a_split_on_a_dummy_is_a_set_of_categories(cut, left):
     ensemble.cut.flags.writeable = True
     ensemble.feature.flags.writeable = True
     ensemble.cut[root], ensemble.feature[root] = cut, 1
-    columns = Columns(ensemble.columns.columns, (Block("block", (0, 1, 2), baseline=True),))
+    columns = Columns(ensemble.columns.columns, (OneHotGroup("hue", (0, 1, 2), baseline=True),))
     over_variables = in_variables(ensemble, columns)
     assert over_variables.n_levels.tolist() == [4]
     assert np.isnan(over_variables.cut[root])
@@ -111,7 +111,7 @@ def test_a_split_on_a_dummy_is_a_set_of_categories(cut, left):
     assert {c for c in range(4) if word >> c & 1} == left
 
 
-def test_without_blocks_or_nullable_columns_nothing_changes():
+def test_without_one_hot_groups_or_nullable_columns_nothing_changes():
     ensemble = random_ensemble(levels=(0, 5, 0), depth=5)
     over_variables = in_variables(ensemble, ensemble.columns)
     assert over_variables.columns == ensemble.columns
@@ -190,8 +190,8 @@ def test_from_a_table_through_variables_to_the_librarys_own_prediction(name):
     table, y = homes()
     model.fit(table, y)
     ensemble = read(model)
-    columns = ensemble.columns.describe(table, blocks="auto")
-    assert columns.blocks == (Block("city", (3, 4, 5)),)
+    columns = ensemble.columns.describe(table, one_hot="auto")
+    assert columns.one_hot == (OneHotGroup("city", (3, 4, 5)),)
     assert columns[0].kind is Kind.INTEGER and columns[2].levels == ("x", "y", "zz")
     X = columns.matrix(table)
     seen = with_nan(X, ensemble.sentinel, columns)
