@@ -111,7 +111,7 @@ def train(objective="reg:squarederror", rounds=6, seed=0, **params):
     return xgb.train(settings, data, rounds), X
 
 
-# --- objectives and options ----------------------------------------------------------------------
+# --- objectives and options --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("objective", sorted(reader.LINKS))
@@ -238,7 +238,7 @@ def test_cuts_are_exact_to_the_bit():
     assert_same(ensemble, booster, np.repeat(near[:, None], 4, axis=1))
 
 
-# --- wrappers ------------------------------------------------------------------------------------
+# --- wrappers ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_number_for_missing_is_compared_in_float32():
     assert np.allclose(ensemble.predict(rows)[:, 0], model.predict(rows), atol=1e-6)
 
 
-# --- columns and categories ----------------------------------------------------------------------
+# --- columns and categories --------------------------------------------------------------------
 
 
 def make_table(seed=0, rows=ROWS):
@@ -487,7 +487,7 @@ def test_names_of_columns_are_checked():
         ensemble.columns.matrix(table[["number"]])
 
 
-# --- files ---------------------------------------------------------------------------------------
+# --- files -------------------------------------------------------------------------------------
 
 SAVED = {
     "dart": lambda: train(booster="dart", rate_drop=0.5)[0],
@@ -544,7 +544,7 @@ def test_files_are_checked_with_the_library(stopped, suffix, tmp_path):
     assert_equal(read(str(path)), read(model))
 
 
-# --- refusals ------------------------------------------------------------------------------------
+# --- refusals ----------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:.*not used")
@@ -576,7 +576,7 @@ def test_the_link_is_checked(monkeypatch):
         read(booster)
 
 
-# --- writing -------------------------------------------------------------------------------------
+# --- writing -----------------------------------------------------------------------------------
 
 
 def snapshot(model):

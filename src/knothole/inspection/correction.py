@@ -191,7 +191,7 @@ class Space:
         return np.asarray(after * (1 - after) / np.maximum(before * (1 - before), LEAST))
 
 
-# ---- answers ------------------------------------------------------------------------------------
+# ---- answers --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,7 +340,7 @@ class Corrected(Expectation):
 NOTHING = 0.2
 
 
-# ---- what is hidden in copies -------------------------------------------------------------------
+# ---- what is hidden in copies ---------------------------------------------------------------
 
 
 def masks(columns: Columns, matrix: Floats, copies: int, rng: np.random.Generator) -> Mask:
@@ -397,7 +397,7 @@ def given_masks(patterns: Patterns, table: Any, columns: Columns, rows: int, see
     return out
 
 
-# ---- held-out rows ------------------------------------------------------------------------------
+# ---- held-out rows --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -513,7 +513,7 @@ def some_rows(table: Any, rows: Rows) -> Any:
     return [table[row] for row in rows] if isinstance(table, list) else take(table, rows)
 
 
-# ---- learning -----------------------------------------------------------------------------------
+# ---- learning -------------------------------------------------------------------------------
 
 
 def check_options(correction: Any, patterns: Patterns | None, X_valid: Any) -> None:

@@ -79,7 +79,7 @@ class LatentTreeEngine(WalkEngine):
         return like
 
 
-# ---- records, for kernels -----------------------------------------------------------------------
+# ---- records, for kernels ------------------------------------------------------------------------
 
 
 class Latents(NamedTuple):

@@ -95,7 +95,7 @@ class MixtureEngine(WalkEngine):
         return padded(weights)
 
 
-# ---- records, for kernels -----------------------------------------------------------------------
+# ---- records, for kernels ------------------------------------------------------------------------
 
 
 class MixtureGiven(NamedTuple):

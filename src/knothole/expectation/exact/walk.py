@@ -188,7 +188,7 @@ def merged_levels(ensemble: Ensemble, density: Any) -> Merged:
     return Merged.of(ensemble, but=groups)
 
 
-# ---- records, for kernels -----------------------------------------------------------------------
+# ---- records, for kernels ------------------------------------------------------------------------
 
 
 class WalkTables(NamedTuple):

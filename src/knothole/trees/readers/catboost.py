@@ -265,7 +265,7 @@ def _texts(column: Column, codes: Floats) -> NDArray[np.object_]:
     return texts[inverse]
 
 
-# ---- splits -------------------------------------------------------------------------------------
+# ---- splits --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
