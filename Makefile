@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: demo test test-full test-sealed sanitize fuzz mutants wheel-test lint bench suite reproduce intervals questions auxiliary growing \
 	docs docs-test oldest clean
 
-demo: $(DEMO)  ## train, poke holes, compare; the plot and the report land in out/
+demo: $(DEMO)  ## train, make values missing, compare; the plot and the report land in out/
 	$(BIN)/knothole demo
 
 test: $(STAMP) lint  ## everything CI runs
@@ -54,8 +54,8 @@ bench: $(STAMP)  ## ratios against the libraries themselves, measured in one run
 	$(BIN)/python -m benchmarks.speed $(SECTIONS)
 
 suite: $(STAMP)  ## errors against all peers, a page in docs/; hours, and it goes on where it stopped
-	for holes in deployment same changed; do \
-	    $(BIN)/python -m benchmarks.suite -o out/suite/$$holes --holes $$holes --page docs || exit; \
+	for missing values in deployment same changed; do \
+	    $(BIN)/python -m benchmarks.suite -o out/suite/$$missing values --missing $$missing values --page docs || exit; \
 	done
 
 reproduce: $(STAMP)  ## the paper's figure and its authors' masks, a page in docs/

@@ -29,8 +29,8 @@ robust = kh.wrap(model, X_train, y_train)
 robust
 
 # %%
-# Rows with holes can be predicted now, with the spread that the holes cause. Rows without are not
-# touched: they have the model's own prediction.
+# Rows with missing values can be predicted now, with the spread that the missing values cause. Rows
+# without are not touched: they have the model's own prediction.
 
 rows = X_test[:3].copy()
 rows.iloc[0, [2, 8]] = np.nan  # neither the body mass index nor s5 was taken
@@ -39,14 +39,14 @@ prediction, std = robust.predict(rows, return_std=True)
 prediction.to_frame("prediction").assign(std=std, model=model.predict(rows))
 
 # %%
-# Is it worth it? More and more entries of the test rows are made holes, at random. The model's own
-# way with NaN, which it never met in training, is compared with filling in medians and with the
-# expected prediction.
+# Is it worth it? More and more entries of the test rows are made missing values, at random. The
+# model's own way with NaN, which it never met in training, is compared with filling in medians and
+# with the expected prediction.
 
 median = SimpleImputer(strategy="median").set_output(transform="pandas").fit(X_train)
 ways = {
     "the model's own way": model.predict,
-    "medians filled in": lambda holes: model.predict(median.transform(holes)),
+    "medians filled in": lambda incomplete: model.predict(median.transform(incomplete)),
     "knothole": robust.predict,
 }
 rates = np.linspace(0, 0.7, 8)
@@ -54,14 +54,14 @@ errors = {way: [] for way in ways}
 for rate in rates:
     tables = [kh.missingness.mcar(X_test, rate, seed) for seed in range(5)]
     for way, predict in ways.items():
-        squares = [np.mean((predict(holes) - y_test) ** 2) for holes in tables]
+        squares = [np.mean((predict(incomplete) - y_test) ** 2) for incomplete in tables]
         errors[way].append(np.sqrt(np.mean(squares)))
 
 fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 for way, color in zip(ways, ("#D55E00", "#E69F00", "#0072B2"), strict=True):
     ax.plot(100 * rates, errors[way], marker="o", color=color, label=way)
 ax.axhline(np.std(y_test), color="gray", linestyle=":", label="predicting the mean")
-ax.set(xlabel="entries that are holes (%)", ylabel="RMSE on test rows")
+ax.set(xlabel="entries that are missing (%)", ylabel="RMSE on test rows")
 ax.legend()
 
 # %%

@@ -62,18 +62,18 @@ def rmse(answer):
 print(f"RMSE after the outage: {rmse(native):.2f} of the model, {rmse(prediction):.2f} of knothole")
 
 # %%
-# Before the outage both answers are the same. After it the band is the spread that the hole causes:
-# where the model's answer would be, were the temperature known. It is zero for complete rows, and
-# not an interval for the wear itself (see :doc:`plot_4_intervals`).
+# Before the outage both answers are the same. After it the band is the spread that the missing
+# value causes: where the model's answer would be, were the temperature known. It is zero for
+# complete rows, and not an interval for the wear itself (see :doc:`plot_4_intervals`).
 #
 # Which sensor would hurt most? Each column is lost in turn, for the first two hundred minutes.
 
 before, then = today[:200], truth[:200]
 lost = {}
 for name in train.columns:
-    holes = kh.missingness.outage(before, [name])
+    incomplete = kh.missingness.outage(before, [name])
     lost[name] = {
-        way: np.sqrt(np.mean((answers(holes) - then) ** 2))
+        way: np.sqrt(np.mean((answers(incomplete) - then) ** 2))
         for way, answers in (("own", model.predict), ("knothole", robust.predict))
     }
 pd.DataFrame(lost).T.round(2)

@@ -2,10 +2,10 @@
 Intervals
 =========
 
-How far may the truth be from the prediction? That depends on the holes *and* on how good the model
-is, which only rows tell that it was not trained on. `conformalize` takes them, and
+How far may the truth be from the prediction? That depends on the missing values *and* on how good
+the model is, which only rows tell that it was not trained on. `conformalize` takes them, and
 `predict_interval` gives intervals that hold the true value as often as you ask for: for every
-pattern of holes, not only on average.
+pattern of missing values, not only on average.
 """
 
 import matplotlib.pyplot as plt
@@ -33,9 +33,10 @@ robust = kh.wrap(model, table.iloc[train], density=kh.GaussianMixture(random_sta
 conformalized = robust.conformalize(table.iloc[held_out], wear.iloc[held_out])
 
 # %%
-# The calibration rows have no holes. For a row that has some, theirs are hidden as well, so that
-# its interval is as much wider as predictions are worse. `quantiles` of the prediction are
-# something else: they are about the holes alone, and leave out how far the model may be wrong.
+# The calibration rows have no missing values. For a row that has some, theirs are hidden as well,
+# so that its interval is as much wider as predictions are worse. `quantiles` of the prediction are
+# something else: they are about the missing values alone, and leave out how far the model may be
+# wrong.
 
 patterns = {
     "nothing": [],

@@ -3,8 +3,9 @@ Pipelines
 =========
 
 Most models are deployed as pipelines: columns are scaled and encoded before the trees see them.
-What a step makes of a hole hides it: an imputer writes a number, an encoder a row of zeros. So the
-whole pipeline is wrapped, with the raw table, and holes are those of the raw columns.
+What a step makes of a missing value hides it: an imputer writes a number, an encoder a row of
+zeros. So the whole pipeline is wrapped, with the raw table, and missing values are those of the raw
+columns.
 """
 
 import matplotlib.pyplot as plt
@@ -32,7 +33,7 @@ table = pd.DataFrame(
 rent = 5 * size + 300 * place + 50 * rng.normal(size=n)
 
 # %%
-# A usual pipeline. Its imputer and its encoder take any hole without a word.
+# A usual pipeline. Its imputer and its encoder take any missing value without a word.
 
 steps = make_column_transformer(
     (make_pipeline(SimpleImputer(), StandardScaler()), ["size", "rooms"]),
@@ -48,10 +49,10 @@ robust = kh.wrap(model, table[:1000], density=kh.Mixture(12, random_state=0))
 test, truth = table[1000:], rent[1000:]
 errors = {}
 for lost in (None, *table.columns):
-    holes = test if lost is None else kh.missingness.outage(test, [lost])
+    incomplete = test if lost is None else kh.missingness.outage(test, [lost])
     errors["nothing" if lost is None else lost] = {
-        "the pipeline": np.sqrt(np.mean((model.predict(holes) - truth) ** 2)),
-        "knothole": np.sqrt(np.mean((robust.predict(holes) - truth) ** 2)),
+        "the pipeline": np.sqrt(np.mean((model.predict(incomplete) - truth) ** 2)),
+        "knothole": np.sqrt(np.mean((robust.predict(incomplete) - truth) ** 2)),
     }
 errors = pd.DataFrame(errors).T
 fig, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
@@ -61,7 +62,7 @@ errors.round(1)
 
 # %%
 # Complete rows have the pipeline's own prediction. A step that mixes columns, such as PCA, has no
-# raw column for a hole to be in, and is refused by its name. Which steps can be read is in
+# raw column for a missing value to be in, and is refused by its name. Which steps can be read is in
 # :doc:`/libraries`.
 
 print(np.abs(robust.predict(test) - model.predict(test)).max())

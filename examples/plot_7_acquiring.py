@@ -2,9 +2,9 @@
 Acquiring
 =========
 
-Something is missing, and finding it out costs something. Which hole is worth it? The gain of a hole
-is what knowing it is expected to take off the variance of the prediction: no more training, and for
-a model that is already deployed.
+Something is missing, and finding it out costs something. Which missing value is worth it? The gain
+of a missing value is what knowing it is expected to take off the variance of the prediction: no
+more training, and for a model that is already deployed.
 """
 
 import matplotlib.pyplot as plt
@@ -31,15 +31,16 @@ found = robust.acquire(rows[:3], cost=cost)
 found.table()
 
 # %%
-# Does it pay? One hole after the other is filled, the one of the greatest gain first, and the error
-# against the model's answer for the complete row is compared with that of filling holes at random.
+# Does it pay? One missing value after the other is filled, the one of the greatest gain first, and
+# the error against the model's answer for the complete row is compared with that of filling missing
+# values at random.
 
 complete, full = X[300:420], model.predict(X[300:420])
 rng = np.random.default_rng(0)
 
 
 def errors(choose):
-    """RMSE against the answers for complete rows, after none, one, ... holes were filled."""
+    """RMSE against the answers for complete rows, after none, one, ... missing values were filled."""
     known = rows.copy()
     found = []
     for _ in range(4):
@@ -50,7 +51,7 @@ def errors(choose):
 
 
 def at_random(known):
-    """One of each row's holes."""
+    """One of each row's missing values."""
     return [rng.choice(known.columns[known.loc[row].isna()]) for row in known.index]
 
 
@@ -61,6 +62,6 @@ ways = (
 )
 for name, choose, color in ways:
     ax.plot(range(5), errors(choose), marker="o", color=color, label=name)
-ax.set(xlabel="holes that were filled", ylabel="RMSE against the complete row's answer")
+ax.set(xlabel="missing values that were filled", ylabel="RMSE against the complete row's answer")
 ax.set_xticks(range(5))
 ax.legend()

@@ -43,7 +43,7 @@ gone = [["temperature"], ["vibration"], ["pressure"], ["temperature", "vibration
 importance = pd.Series({" and ".join(names): error(names) - error([]) for names in gone})
 
 # %%
-# Dependence: E[f given x_j], where all other columns are holes, beside scikit-learn's partial
+# Dependence: E[f given x_j], where all other columns are missing, beside scikit-learn's partial
 # dependence, which puts the value into rows that do not go with it.
 
 grid = np.linspace(45, 75, 31)

@@ -376,8 +376,8 @@ def test_a_correction_is_learned_with_clones_that_see_features_only():
 
 def test_leaves_are_refitted_given_them(numeric):
     table, y, _, _ = numeric
-    holes = np.random.default_rng(0).random(table.shape) < 0.3
-    training = table.mask(holes)
+    incomplete = np.random.default_rng(0).random(table.shape) < 0.3
+    training = table.mask(incomplete)
     fitted = DecisionTreeRegressor(max_depth=4, random_state=0).fit(training[FEATURES], y)
     plain = kh.wrap(
         fitted, training, density=kh.Mixture(4, random_state=0), auxiliary=BESIDE,

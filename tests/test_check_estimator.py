@@ -69,11 +69,11 @@ def test_scikit_learns_own_checks_by_default(estimator, check):
 
 @pytest.fixture(scope="module")
 def table():
-    """Rows with holes, the same rows without, and targets."""
+    """Rows with missing values, the same rows without, and targets."""
     rng = np.random.default_rng(0)
     whole = rng.normal(size=(300, 1)) + 0.3 * rng.normal(size=(300, 3))
-    holes = np.where(rng.random(whole.shape) < 0.2, np.nan, whole)
-    return holes, whole, whole.sum(axis=1)
+    incomplete = np.where(rng.random(whole.shape) < 0.2, np.nan, whole)
+    return incomplete, whole, whole.sum(axis=1)
 
 
 def test_tags_say_that_nan_is_allowed():
@@ -82,26 +82,26 @@ def test_tags_say_that_nan_is_allowed():
     assert get_tags(classifier()).classifier_tags.multi_class
 
 
-def test_holes_are_integrated_over(table):
-    holes, whole, y = table
+def test_missing_values_are_integrated_over(table):
+    incomplete, whole, y = table
     fitted = regressor().fit(whole, y)
     robust = kh.wrap(fitted.estimator_, whole, y, kh.Mixture(4, random_state=0))
-    assert_array_equal(fitted.predict(holes), robust.predict(holes))
+    assert_array_equal(fitted.predict(incomplete), robust.predict(incomplete))
     assert_allclose(fitted.predict(whole), fitted.estimator_.predict(whole))
-    prediction, std = fitted.predict(holes, return_std=True)
-    assert_array_equal(prediction, fitted.predict(holes))
-    complete = ~np.isnan(holes).any(axis=1)
+    prediction, std = fitted.predict(incomplete, return_std=True)
+    assert_array_equal(prediction, fitted.predict(incomplete))
+    complete = ~np.isnan(incomplete).any(axis=1)
     assert (std[complete] == 0).all() and (std[~complete] > 0).any()
 
 
 def test_pipeline_grid_search_and_cross_validation(table):
-    holes, whole, y = table
+    incomplete, whole, y = table
     pipeline = make_pipeline(StandardScaler(), regressor(density=kh.Factorized()))
     assert cross_val_score(pipeline, whole, y, cv=2).min() > 0.5
     grid = {"estimator__max_depth": [1, 4], "density": [kh.Factorized()]}
     search = GridSearchCV(regressor(), grid, cv=2).fit(whole, y)
     assert search.best_params_["estimator__max_depth"] == 4
-    assert search.predict(holes).shape == (300,)
+    assert search.predict(incomplete).shape == (300,)
 
 
 def test_clone_has_the_parameters_and_nothing_learned(table):
@@ -113,21 +113,21 @@ def test_clone_has_the_parameters_and_nothing_learned(table):
 
 
 def test_pickle_gives_the_same_predictions(table):
-    holes, whole, y = table
+    incomplete, whole, y = table
     for fitted in (regressor().fit(whole, y), classifier().fit(whole, y > 0)):
         again = pickle.loads(pickle.dumps(fitted))
-        assert_array_equal(again.predict(holes), fitted.predict(holes))
+        assert_array_equal(again.predict(incomplete), fitted.predict(incomplete))
 
 
 def test_frozen_and_fitted_models_are_used_as_they_are(table):
-    holes, whole, y = table
+    incomplete, whole, y = table
     model = DecisionTreeRegressor(max_depth=2).fit(whole, 10 * y)
     density = kh.Factorized(random_state=0)
-    expected = kh.wrap(model, whole, y, density).predict(holes)
+    expected = kh.wrap(model, whole, y, density).predict(incomplete)
     frozen = kh.ExpectedRegressor(FrozenEstimator(model), density=density)
-    assert_array_equal(clone(frozen).fit(whole, y).predict(holes), expected)
+    assert_array_equal(clone(frozen).fit(whole, y).predict(incomplete), expected)
     prefit = kh.ExpectedRegressor(model, density=density, prefit=True)
-    assert_array_equal(prefit.fit(whole, y).predict(holes), expected)
+    assert_array_equal(prefit.fit(whole, y).predict(incomplete), expected)
 
 
 def test_prefit_needs_a_fitted_model(table):
@@ -163,27 +163,27 @@ def test_metadata_routing(table):
 
 
 def test_classifier(table):
-    holes, whole, y = table
+    incomplete, whole, y = table
     names = np.array(["low", "middle", "high"])[np.digitize(y, [-1, 1])]
     forest = RandomForestClassifier(n_estimators=3, max_depth=3, random_state=0)
     fitted = kh.ExpectedClassifier(forest, density=kh.Mixture(4, random_state=0)).fit(whole, names)
     assert fitted.classes_.tolist() == ["high", "low", "middle"]
-    proba = fitted.predict_proba(holes)
+    proba = fitted.predict_proba(incomplete)
     assert_allclose(proba.sum(axis=1), 1)
-    assert_array_equal(fitted.predict(holes), fitted.classes_[proba.argmax(axis=1)])
+    assert_array_equal(fitted.predict(incomplete), fitted.classes_[proba.argmax(axis=1)])
     assert_allclose(fitted.predict_proba(whole), fitted.estimator_.predict_proba(whole), atol=1e-12)
-    assert_allclose(np.exp(fitted.predict_log_proba(holes)), proba)
-    prediction, std = fitted.predict(holes, return_std=True)
-    assert_array_equal(prediction, fitted.predict(holes))
-    assert std.shape == (300,) and (std[np.isnan(holes).any(axis=1)] > 0).any()
+    assert_allclose(np.exp(fitted.predict_log_proba(incomplete)), proba)
+    prediction, std = fitted.predict(incomplete, return_std=True)
+    assert_array_equal(prediction, fitted.predict(incomplete))
+    assert std.shape == (300,) and (std[np.isnan(incomplete).any(axis=1)] > 0).any()
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_frames_keep_their_columns(table, frame):
-    holes, whole, y = table
+    incomplete, whole, y = table
     names = ["a", "b", "c"]
     training = frame(dict(zip(names, whole.T, strict=True)))
-    rows = frame(dict(zip(names, holes.T, strict=True)))
+    rows = frame(dict(zip(names, incomplete.T, strict=True)))
     fitted = regressor().fit(training, y)
     assert fitted.feature_names_in_.tolist() == names
     assert fitted.robust_.columns_.names == ("a", "b", "c")
@@ -192,22 +192,23 @@ def test_frames_keep_their_columns(table, frame):
     robust = kh.wrap(fitted.estimator_, training, y, kh.Mixture(4, random_state=0))
     assert_array_equal(prediction, robust.predict(rows))
     with pytest.raises(ValueError, match="feature names"):
-        fitted.predict(frame(dict(zip(["a", "b", "d"], holes.T, strict=True))))
+        fitted.predict(frame(dict(zip(["a", "b", "d"], incomplete.T, strict=True))))
 
 
 def test_leaves_are_refitted_if_asked(table):
-    holes, _, y = table
-    refitted = regressor(refit_leaves={"ridge": 0.0}).fit(holes, y)
+    incomplete, _, y = table
+    refitted = regressor(refit_leaves={"ridge": 0.0}).fit(incomplete, y)
     robust = kh.wrap(
-        refitted.estimator_, holes, y, kh.Mixture(4, random_state=0), nan_policy="lost"
+        refitted.estimator_, incomplete, y, kh.Mixture(4, random_state=0), nan_policy="lost"
     )
     assert_array_equal(
-        refitted.predict(holes), robust.refit_leaves(holes, y, ridge=0.0).predict(holes)
+        refitted.predict(incomplete),
+        robust.refit_leaves(incomplete, y, ridge=0.0).predict(incomplete),
     )
     assert refitted.robust_.refit_.after < refitted.robust_.refit_.before
-    assert regressor(refit_leaves=True).fit(holes, y).robust_.nan_policy_ == "lost"
+    assert regressor(refit_leaves=True).fit(incomplete, y).robust_.nan_policy_ == "lost"
     with pytest.raises(InvalidInput, match="refit_leaves must be None, True, or a dictionary"):
-        regressor(refit_leaves="forest").fit(holes, y)
+        regressor(refit_leaves="forest").fit(incomplete, y)
 
 
 @pytest.mark.parametrize(

@@ -258,11 +258,11 @@ def test_columns_are_matched_by_name_in_any_order_and_others_are_not_looked_at(k
     assert columns.describe(table).names == ("a", "b")
 
 
-def test_an_absent_column_is_a_hole_on_request():
+def test_an_absent_column_is_missing_on_request():
     columns = Columns((Column("a"), Column("b")))
     table = pd.DataFrame({"b": [1.0]})
     np.testing.assert_array_equal(columns.matrix(table, absent="missing"), [[NAN, 1.0]])
-    with pytest.raises(ColumnMismatch, match=r"'a' missing.*absent='hole'"):
+    with pytest.raises(ColumnMismatch, match=r"'a' missing.*absent='missing value'"):
         columns.matrix(table)
     with pytest.raises(ColumnMismatch, match="'a', 'b' missing; 'c' not expected"):
         columns.matrix(pd.DataFrame({"c": [1.0]}), absent="missing")
@@ -313,7 +313,7 @@ def test_without_names_on_either_side_only_the_number_counts():
             columns.matrix(table)
 
 
-def test_unseen_categories_are_an_error_or_a_hole():
+def test_unseen_categories_are_an_error_or_missing():
     columns = Columns((Column("city", Kind.CATEGORICAL, ("Graz", "Linz")),))
     table = pd.DataFrame({"city": ["Linz", "Wien", None]})
     with pytest.raises(UnseenCategory, match=r"'city' holds the category 'Wien'.*'Graz', 'Linz'"):
@@ -454,7 +454,7 @@ def test_a_prefix_that_is_a_column_itself_is_no_one_hot_group():
     assert one_hot == (OneHotGroup("c dummies", (1, 2)),)
 
 
-def test_holes_do_not_hide_a_one_hot_group():
+def test_missing_values_do_not_hide_a_one_hot_group():
     dummies = pd.get_dummies(HOMES[["city"]]).astype(float)
     dummies.iloc[0, 0] = None
     assert Columns.infer(dummies, one_hot="auto").one_hot == (OneHotGroup("city", (0, 1, 2)),)
@@ -506,16 +506,18 @@ def test_a_one_hot_group_is_one_variable_in_the_place_of_its_first_dummy():
     assert again == tuple((v.name, v.kind, v.levels, v.nullable) for v in MIXED.variables)
 
 
-def test_a_nullable_nan_is_a_state_unless_it_is_called_a_hole():
+def test_a_nullable_nan_is_a_state_unless_it_is_called_missing():
     X = np.array([[0, NAN, 1, NAN, 0], [0, 30.0, 0, 1, 0]])
     known = MIXED.evidence(X)
     assert known.points.tolist() == [[0, NOT_RECORDED, 2], [3, 30, 1]]
     assert known.allowed is None
     everything = MIXED.evidence(X, np.isnan(X))
     np.testing.assert_array_equal(everything.points, [[0, NAN, NAN], [3, 30, 1]])
-    holes = np.zeros(X.shape, dtype=bool)
-    holes[1, 1] = True  # a mask's word counts more than the entry
-    np.testing.assert_array_equal(MIXED.evidence(X, holes).points, [[0, np.inf, 2], [3, NAN, 1]])
+    missing_mask = np.zeros(X.shape, dtype=bool)
+    missing_mask[1, 1] = True  # a mask's word counts more than the entry
+    np.testing.assert_array_equal(
+        MIXED.evidence(X, missing_mask).points, [[0, np.inf, 2], [3, NAN, 1]]
+    )
 
 
 def test_evidence_of_numbers_is_the_matrix_itself():
@@ -524,7 +526,7 @@ def test_evidence_of_numbers_is_the_matrix_itself():
 
 
 @pytest.mark.parametrize(
-    ("row", "holes", "message"),
+    ("row", "missing_mask", "message"),
     [
         ([1, 0, 1, 0, 0], None, r"row 1, one-hot group 'hue'.*at most one.*\[1.0, 1.0, 0.0\]"),
         ([2, 0, 0, 0, 0], None, "row 1, one-hot group 'hue'.*0 or 1"),
@@ -534,9 +536,9 @@ def test_evidence_of_numbers_is_the_matrix_itself():
         ([NAN, 0, 0, 0, 0], [0, 0, 0, 0, 0], "row 1, variable 'hue' is said.*not one of"),
     ],
 )
-def test_contradictions_name_the_row_and_the_variable(row, holes, message):
+def test_contradictions_name_the_row_and_the_variable(row, missing_mask, message):
     X = np.array([[0, 0, 0, 0, 0], row], dtype=float)
-    mask = None if holes is None else np.array([[0] * 5, holes], dtype=bool)
+    mask = None if missing_mask is None else np.array([[0] * 5, missing_mask], dtype=bool)
     with pytest.raises(InvalidInput, match=message):
         MIXED.evidence(X, mask)
 
@@ -555,10 +557,10 @@ def test_all_zeros_need_a_baseline():
         columns.evidence(np.zeros((1, 2)))
 
 
-@pytest.mark.parametrize("holes", [np.zeros((1, 1), dtype=bool), np.zeros((1, 2)), [[0, 1]]])
-def test_holes_must_be_booleans_of_the_shape_of_the_rows(holes):
-    with pytest.raises(InvalidInput, match=r"holes must be booleans of shape \(1, 2\)"):
-        Columns((Column("a"), Column("b"))).evidence(np.zeros((1, 2)), holes)
+@pytest.mark.parametrize("missing_mask", [np.zeros((1, 1), dtype=bool), np.zeros((1, 2)), [[0, 1]]])
+def test_the_mask_must_be_booleans_of_the_shape_of_the_rows(missing_mask):
+    with pytest.raises(InvalidInput, match=r"missing_mask must be booleans of shape \(1, 2\)"):
+        Columns((Column("a"), Column("b"))).evidence(np.zeros((1, 2)), missing_mask)
 
 
 def test_rows_must_have_the_right_width():
@@ -584,7 +586,7 @@ def test_a_one_hot_group_is_nullable_as_a_whole():
 
 @st.composite
 def one_hot_rows(draw):
-    """A one-hot group, rows of its dummies with holes, and the category each row came from."""
+    """A one-hot group, rows of its dummies with missing values, and the category each row came from."""
     n = draw(st.sampled_from([1, 2, 3, 5, 64, 65]))
     baseline = n == 1 or draw(st.booleans())
     nullable = draw(st.booleans())
@@ -595,26 +597,26 @@ def one_hot_rows(draw):
     ).with_nullable(np.full(n, nullable))
     category = rng.integers(0, n + baseline, 12)
     X = (category[:, None] == np.arange(n)).astype(float)
-    holes = rng.random(X.shape) < rng.choice([0, 0.3, 0.9, 1.0], (12, 1))
-    X[holes] = NAN
-    return columns, X, holes, n + baseline
+    missing_mask = rng.random(X.shape) < rng.choice([0, 0.3, 0.9, 1.0], (12, 1))
+    X[missing_mask] = NAN
+    return columns, X, missing_mask, n + baseline
 
 
 @settings(max_examples=60, deadline=None)
 @given(one_hot_rows())
 def test_partly_observed_dummies_leave_the_categories_that_agree_with_them(case):
     """The slow twin: try every category, keep those whose dummies equal what was observed."""
-    columns, X, holes, n_categories = case
+    columns, X, missing_mask, n_categories = case
     n = X.shape[1]
     n_levels = len(columns.variables[0].levels)
-    known = columns.evidence(X, holes)
+    known = columns.evidence(X, missing_mask)
     for i in range(len(X)):
         agree = [
             c
             for c in range(n_categories)
-            if all(holes[i, d] or X[i, d] == (c == d) for d in range(n))
+            if all(missing_mask[i, d] or X[i, d] == (c == d) for d in range(n))
         ]
-        if holes[i].all():
+        if missing_mask[i].all():
             agree = list(range(n_levels))  # nothing is known, not even that it was recorded
         point = known.points[i, 0]
         if len(agree) == 1 and n_levels > 1:
@@ -632,14 +634,14 @@ def test_partly_observed_dummies_leave_the_categories_that_agree_with_them(case)
 @settings(max_examples=30, deadline=None)
 @given(one_hot_rows())
 def test_restricted_lists_what_allowed_holds(case):
-    columns, X, holes, _ = case
-    known = columns.evidence(X, holes)
+    columns, X, missing_mask, _ = case
+    known = columns.evidence(X, missing_mask)
     listed = {}
     for variable, rows, allowed in known[3:9].restricted():
         assert variable == 0
         listed |= {3 + int(row): allowed[k] for k, row in enumerate(rows)}
     for i in range(3, 9):
-        partly = not holes[i].all() and np.isnan(known.points[i, 0])
+        partly = not missing_mask[i].all() and np.isnan(known.points[i, 0])
         assert (i in listed) == partly
         if partly:
             words = known.allowed[i].tolist()

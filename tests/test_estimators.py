@@ -43,11 +43,11 @@ def xgb_regressor(**options):
 
 @pytest.fixture(scope="module")
 def data():
-    """Correlated columns without holes, targets, and the same rows with holes."""
+    """Correlated columns without missing values, targets, and the same rows with missing values."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 1)) + 0.3 * rng.normal(size=(300, 3))
-    holes = np.where(rng.random(X.shape) < 0.3, np.nan, X)
-    return X, X.sum(axis=1), holes
+    incomplete = np.where(rng.random(X.shape) < 0.3, np.nan, X)
+    return X, X.sum(axis=1), incomplete
 
 
 def mixture():
@@ -79,46 +79,46 @@ CLASSIFIERS = {
 
 
 @pytest.mark.parametrize("name", REGRESSORS)
-def test_a_regressor_without_holes_predicts_as_ever(name, data):
-    X, y, holes = data
+def test_a_regressor_without_missing_values_predicts_as_ever(name, data):
+    X, y, incomplete = data
     model = clone(REGRESSORS[name]).fit(X, np.exp(y / 4))
     robust = kh.wrap(model, X, density=mixture())
     prediction = robust.predict(X)
     assert prediction.shape == (300,) and prediction.dtype == np.float64
     assert_allclose(prediction, model.predict(X), rtol=1e-5)
-    assert np.isfinite(robust.predict(holes)).all()
+    assert np.isfinite(robust.predict(incomplete)).all()
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("name", CLASSIFIERS)
-def test_a_classifier_without_holes_predicts_as_ever(name, n_classes, data):
-    X, y, holes = data
+def test_a_classifier_without_missing_values_predicts_as_ever(name, n_classes, data):
+    X, y, incomplete = data
     labels = np.digitize(y, [0.0] if n_classes == 2 else [-1.0, 1.0])
     model = clone(CLASSIFIERS[name]).fit(X, labels)
     robust = kh.wrap(model, X, density=mixture())
     assert robust.classes_.tolist() == list(range(n_classes))
     assert_array_equal(robust.predict(X), model.predict(X).reshape(-1))
     assert_allclose(robust.predict_proba(X), model.predict_proba(X), atol=1e-5)
-    proba = robust.predict_proba(holes)
+    proba = robust.predict_proba(incomplete)
     assert proba.shape == (300, n_classes)
     assert_allclose(proba.sum(axis=1), 1, atol=1e-9)
-    assert_array_equal(robust.predict(holes), proba.argmax(axis=1))
+    assert_array_equal(robust.predict(incomplete), proba.argmax(axis=1))
 
 
 def test_labels_are_the_models_own(data):
-    X, y, holes = data
+    X, y, incomplete = data
     names = np.where(y > 0, "up", "down")
     robust = kh.wrap(DecisionTreeClassifier(max_depth=3).fit(X, names), X, density=mixture())
     assert robust.classes_.tolist() == ["down", "up"]
-    assert set(robust.predict(holes)) == {"down", "up"}
+    assert set(robust.predict(incomplete)) == {"down", "up"}
 
 
 def test_several_targets(data):
-    X, y, holes = data
+    X, y, incomplete = data
     model = DecisionTreeRegressor(max_depth=3).fit(X, np.column_stack([y, -y]))
     robust = kh.wrap(model, X, np.column_stack([y, -y]), mixture())
     assert_allclose(robust.predict(X), model.predict(X))
-    assert robust.predict(holes, return_std=True)[1].shape == (300, 2)
+    assert robust.predict(incomplete, return_std=True)[1].shape == (300, 2)
     labels = np.column_stack([y > 0, np.digitize(y, [-1, 1])]).astype(int)
     classifier = RandomForestClassifier(n_estimators=3, max_depth=3).fit(X, labels)
     robust = kh.wrap(classifier, X, labels, mixture())
@@ -126,7 +126,7 @@ def test_several_targets(data):
     for ours, theirs in zip(robust.predict_proba(X), classifier.predict_proba(X), strict=True):
         assert_allclose(ours, theirs)
     assert [len(classes) for classes in robust.classes_] == [2, 3]
-    assert robust.predict(holes, return_std=True)[1].shape == (300, 2)
+    assert robust.predict(incomplete, return_std=True)[1].shape == (300, 2)
 
 
 def test_a_single_class():
@@ -135,7 +135,8 @@ def test_a_single_class():
     assert robust.predict_proba([[np.nan, 1.0]]).tolist() == [[1.0]]
 
 
-# ---- holes --------------------------------------------------------------------------------------
+# ---- missing values
+# --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +148,8 @@ def by_hand():
 
 
 def test_expectation_by_hand(by_hand):
-    hole = np.nan
-    rows = [[1.0, 0.0], [1.0, hole], [hole, 0.0], [hole, hole]]
+    missing = np.nan
+    rows = [[1.0, 0.0], [1.0, missing], [missing, 0.0], [missing, missing]]
     prediction, std = by_hand.predict(rows, return_std=True)
     assert_allclose(prediction, [2.0, 2.5, 1.0, 1.5])
     assert_allclose(std, [0.0, 0.5, 1.0, np.sqrt(1.25)], atol=1e-7)
@@ -181,10 +182,10 @@ def test_the_spread_of_a_probability(data):
 
 def test_the_spread_of_a_label_is_that_of_its_own_probability(data):
     """With three classes each probability has a spread of its own."""
-    X, y, holes = data
+    X, y, incomplete = data
     model = xgboost.XGBClassifier(**QUIET).fit(X, np.digitize(y, [-2.0, 1.0]))
     robust = kh.wrap(model, X, density=kh.Factorized(random_state=0))
-    rows = holes[np.isnan(holes).any(axis=1)][:40]
+    rows = incomplete[np.isnan(incomplete).any(axis=1)][:40]
     proba, std = robust.predict_proba(rows, return_std=True)
     error = robust.predict_proba(rows, return_error=True)[1]
     assert (np.ptp(std, axis=1) > 0.01).any()
@@ -272,7 +273,7 @@ def test_one_hot_groups(data):
     assert np.isfinite(robust.predict(not_wien)).all()
 
 
-def test_unseen_categories_are_refused_or_holes(data):
+def test_unseen_categories_are_refused_or_missing(data):
     X, y, _ = data
     table = pd.DataFrame({"size": X[:, 0], "city": pd.Categorical(np.where(y > 0, "Graz", "Linz"))})
     robust = kh.wrap(lightgbm.LGBMRegressor(**QUIET, verbose=-1).fit(table, y), table,
@@ -290,9 +291,9 @@ def test_unseen_categories_are_refused_or_holes(data):
 
 
 def test_pandas_keeps_the_index(data):
-    X, y, holes = data
+    X, y, incomplete = data
     index = pd.Index(np.arange(300) * 7, name="id")
-    frame = pd.DataFrame(holes, columns=["a", "b", "c"], index=index)
+    frame = pd.DataFrame(incomplete, columns=["a", "b", "c"], index=index)
     training = pd.DataFrame(X, columns=["a", "b", "c"])
     robust = kh.wrap(DecisionTreeRegressor(max_depth=3).fit(training, y), training,
                      density=mixture())  # fmt: skip
@@ -310,13 +311,13 @@ def test_pandas_keeps_the_index(data):
 
 
 def test_polars_and_lists(data):
-    X, y, holes = data
+    X, y, incomplete = data
     names = ["a", "b", "c"]
     training = pl.DataFrame(dict(zip(names, X.T, strict=True)))
     model = xgb_regressor().fit(pd.DataFrame(X, columns=names), y)
     robust = kh.wrap(model, training, density=mixture())
-    rows = pl.DataFrame(dict(zip(names, holes.T, strict=True)))
-    assert_array_equal(robust.predict(rows), robust.predict(holes))
+    rows = pl.DataFrame(dict(zip(names, incomplete.T, strict=True)))
+    assert_array_equal(robust.predict(rows), robust.predict(incomplete))
     assert robust.predict([[None, 0.1, 0.2]]).shape == (1,)
 
 
@@ -336,14 +337,16 @@ class Resampler:
 
 
 def test_auto_selects_and_says_so(data):
-    X, y, holes = data
+    X, y, incomplete = data
     model = DecisionTreeRegressor(max_depth=4).fit(X, y)
     for targets in (None, y):
         robust = kh.wrap(model, X, targets, {"plain": kh.Factorized(), "better": mixture()})
         assert robust.selection_["name"].tolist() == ["better", "plain"]
         assert type(robust.density_) is kh.Mixture
-        error = np.mean((robust.predict(holes) - y) ** 2)
-        assert error < np.mean((kh.wrap(model, X, density=kh.Factorized()).predict(holes) - y) ** 2)
+        error = np.mean((robust.predict(incomplete) - y) ** 2)
+        assert error < np.mean(
+            (kh.wrap(model, X, density=kh.Factorized()).predict(incomplete) - y) ** 2
+        )
 
 
 def test_auto_tries_all_densities():
@@ -355,7 +358,7 @@ def test_auto_tries_all_densities():
     assert not robust.selection_["note"].str.startswith("failed").any()
 
 
-def test_auto_with_holes_everywhere_goes_by_log_p():
+def test_auto_with_missing_values_everywhere_goes_by_log_p():
     """No row's own prediction is known, so that predictions cannot be compared."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 1)) + 0.1 * rng.normal(size=(200, 3))
@@ -366,7 +369,7 @@ def test_auto_with_holes_everywhere_goes_by_log_p():
 
 
 def test_a_density_that_is_not_fitted_is_cloned(data):
-    X, y, holes = data
+    X, y, incomplete = data
     model = DecisionTreeRegressor(max_depth=3).fit(X, y)
     density = mixture()
     robust = kh.wrap(model, X, density=density)
@@ -374,7 +377,7 @@ def test_a_density_that_is_not_fitted_is_cloned(data):
     fitted = mixture().fit(X)
     with_fitted = kh.wrap(model, X, density=fitted)
     assert with_fitted.density_ is fitted
-    assert_array_equal(with_fitted.predict(holes), robust.predict(holes))
+    assert_array_equal(with_fitted.predict(incomplete), robust.predict(incomplete))
 
 
 def test_weights_go_to_the_density_that_is_given(data):
@@ -409,7 +412,7 @@ def test_a_density_of_ones_own(data):
     ("complete", "message"),
     [
         (lambda X, draws: X, r"must return \(1, 64, 3\)"),
-        (lambda X, draws: np.repeat(X[:, None], draws, axis=1), "left holes in 'x1'"),
+        (lambda X, draws: np.repeat(X[:, None], draws, axis=1), "left missing values in 'x1'"),
     ],
 )
 def test_a_density_of_ones_own_is_checked(data, complete, message):
@@ -423,23 +426,23 @@ def test_a_density_of_ones_own_is_checked(data, complete, message):
 
 def test_a_fitted_density_keeps_its_states_whatever_the_policy(data):
     """Under "lost" a missing value then says nothing: "not recorded" keeps its probability."""
-    _, y, holes = data
-    model = xgb_regressor().fit(holes, y)
-    met = kh.wrap(model, holes, density=mixture()).density_
+    _, y, incomplete = data
+    model = xgb_regressor().fit(incomplete, y)
+    met = kh.wrap(model, incomplete, density=mixture()).density_
     assert met.columns_.nullable.all()
-    robust = kh.wrap(model, holes, density=met, nan_policy="lost")
-    native = kh.wrap(model, holes, density=met, nan_policy="native")
-    assert not np.allclose(robust.predict(holes), native.predict(holes))
+    robust = kh.wrap(model, incomplete, density=met, nan_policy="lost")
+    native = kh.wrap(model, incomplete, density=met, nan_policy="native")
+    assert not np.allclose(robust.predict(incomplete), native.predict(incomplete))
 
 
 # ---- new leaves, and the model's own library ----------------------------------------------------
 
 
 def test_refitted_leaves_go_back_into_the_model(data):
-    X, y, holes = data
-    model = xgb_regressor().fit(holes, y)
-    refitted = kh.wrap(model, holes, density=mixture(), nan_policy="lost").refit_leaves(
-        holes, y, ridge=0.1
+    X, y, incomplete = data
+    model = xgb_regressor().fit(incomplete, y)
+    refitted = kh.wrap(model, incomplete, density=mixture(), nan_policy="lost").refit_leaves(
+        incomplete, y, ridge=0.1
     )
     native = refitted.to_native()
     assert type(native) is xgboost.XGBRegressor
@@ -462,19 +465,21 @@ def test_models_of_files_come_back_as_their_library_loads_them(data, tmp_path):
 
 
 def test_score(data):
-    X, y, holes = data
+    X, y, incomplete = data
     robust = kh.wrap(DecisionTreeRegressor(max_depth=3).fit(X, y), X, density=mixture())
-    assert robust.score(holes, y) == r2_score(y, robust.predict(holes))
+    assert robust.score(incomplete, y) == r2_score(y, robust.predict(incomplete))
     labels = y > 0
     classifier = kh.wrap(DecisionTreeClassifier().fit(X, labels), X, density=mixture())
-    assert classifier.score(holes, labels) == accuracy_score(labels, classifier.predict(holes))
+    assert classifier.score(incomplete, labels) == accuracy_score(
+        labels, classifier.predict(incomplete)
+    )
 
 
 def test_pickle(data):
-    X, y, holes = data
+    X, y, incomplete = data
     robust = kh.wrap(xgb_regressor().fit(X, y), X, density=mixture())
     again = pickle.loads(pickle.dumps(robust))
-    assert_array_equal(again.predict(holes), robust.predict(holes))
+    assert_array_equal(again.predict(incomplete), robust.predict(incomplete))
 
 
 def test_displays_say_which_model_which_density_and_how_good(data):
@@ -520,9 +525,9 @@ def test_a_row_passes_ten_classes_at_most():
 
 
 def test_the_same_bits_for_any_number_of_threads(data):
-    X, y, holes = data
+    X, y, incomplete = data
     robust = kh.wrap(xgboost.XGBClassifier(**QUIET).fit(X, y > 0), X, density=mixture())
-    one, two = (robust.predict_proba(holes, n_jobs=threads) for threads in (1, 2))
+    one, two = (robust.predict_proba(incomplete, n_jobs=threads) for threads in (1, 2))
     assert_array_equal(one, two)
 
 

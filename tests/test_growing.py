@@ -30,7 +30,7 @@ TABLE = pd.DataFrame(
     }
 )
 Y = 2 * A + (TABLE["hue"] == "blue").to_numpy() + 0.2 * rng.normal(size=N)
-HOLES = mcar(TABLE, 0.3, 1)
+INCOMPLETE = mcar(TABLE, 0.3, 1)
 TEST = mcar(TABLE, 0.3, 2)
 DENSITY = kh.Mixture(4, random_state=0)
 NUMBERS = TABLE[["a", "b"]].to_numpy()
@@ -68,12 +68,12 @@ def test_complete_rows_give_the_very_same_model(estimator):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
-def test_every_library_grows_on_holes_and_answers_them(estimator):
-    holes, test = (table[["a", "b"]].to_numpy() for table in (HOLES, TEST))
-    found = expected(estimator).fit(holes, Y)
+def test_every_library_grows_on_missing_values_and_answers_them(estimator):
+    incomplete, test = (table[["a", "b"]].to_numpy() for table in (INCOMPLETE, TEST))
+    found = expected(estimator).fit(incomplete, Y)
     assert type(found.estimator_) is type(estimator)
     assert found.score(test, Y) > 0.6
-    # What the trees are given has no holes; what they answer, under p(X), may have.
+    # What the trees are given has no missing values; what they answer, under p(X), may have.
     assert not found.robust_.density_.target_
     assert not found.robust_.columns_.nullable.any()
     complete = found.estimator_.predict(NUMBERS)
@@ -84,13 +84,13 @@ def test_grown_beats_own_where_columns_tell_each_other():
     big = np.random.default_rng(3)
     X = big.multivariate_normal(np.zeros(4), 0.8 + 0.2 * np.eye(4), 3000)
     y = X @ [1.0, -2.0, 2.0, 1.0] + 0.1 * big.normal(size=3000)
-    holes = mcar(X, 0.4, 1)
+    incomplete = mcar(X, 0.4, 1)
     errors = {}
     for learn in ("own", "expected"):
         model = kh.ExpectedRegressor(
             trees(), density=kh.GaussianMixture(1, random_state=0), learn=learn, nan_policy="lost"
         )
-        answer = model.fit(holes[:1500], y[:1500]).predict(holes[1500:])
+        answer = model.fit(incomplete[:1500], y[:1500]).predict(incomplete[1500:])
         errors[learn] = np.sqrt(np.mean((answer - y[1500:]) ** 2))
     assert errors["expected"] < 0.97 * errors["own"]
 
@@ -99,13 +99,13 @@ def test_classifiers_grow_too():
     labels = np.where(Y > 0.5, "high", "low")
     tree = DecisionTreeClassifier(max_depth=4, random_state=0)
     found = kh.ExpectedClassifier(tree, density=DENSITY, learn="expected")
-    table = HOLES[["a", "b"]]
+    table = INCOMPLETE[["a", "b"]]
     assert found.fit(table, labels).score(TEST[["a", "b"]], labels) > 0.75
     assert list(found.classes_) == ["high", "low"]
 
 
 def test_types_and_categories_reach_the_estimator_as_they_are():
-    found = expected(trees(enable_categorical=True)).fit(HOLES, Y)
+    found = expected(trees(enable_categorical=True)).fit(INCOMPLETE, Y)
     assert found.score(TEST, Y) > 0.6
     assert found.robust_.columns_[2].levels == ("blue", "grey", "red")
 
@@ -116,7 +116,7 @@ def test_labels_of_a_rare_class_are_completed_all_the_same():
     found = kh.ExpectedClassifier(
         XGBClassifier(n_estimators=3, max_depth=2, n_jobs=1), density=DENSITY, learn="expected"
     )
-    assert found.fit(HOLES[["a", "b"]], codes).predict_proba(TEST[["a", "b"]]).shape == (N, 3)
+    assert found.fit(INCOMPLETE[["a", "b"]], codes).predict_proba(TEST[["a", "b"]]).shape == (N, 3)
 
 
 # --- densities that are not told ------------------------------------------------------------------
@@ -139,7 +139,7 @@ def grounds(monkeypatch, model, *fit, **options):
 
 
 def test_rows_are_completed_by_densities_that_have_not_learned_them(monkeypatch):
-    ground, _ = grounds(monkeypatch, trees(), HOLES[["a", "b"]], Y)
+    ground, _ = grounds(monkeypatch, trees(), INCOMPLETE[["a", "b"]], Y)
     learned = []
 
     class Watching(type(ground.base)):
@@ -159,8 +159,8 @@ def test_rows_are_completed_by_densities_that_have_not_learned_them(monkeypatch)
 
 
 def test_a_density_over_y_that_was_given_is_used_as_it_is(monkeypatch):
-    given = kh.Mixture(4, random_state=0).fit(HOLES[["a", "b"]], target=Y)
-    ground, _ = grounds(monkeypatch, trees(), HOLES[["a", "b"]], Y, density=given)
+    given = kh.Mixture(4, random_state=0).fit(INCOMPLETE[["a", "b"]], target=Y)
+    ground, _ = grounds(monkeypatch, trees(), INCOMPLETE[["a", "b"]], Y, density=given)
     ((density, rows), *others) = ground.parts
     assert density is given and len(rows) == N and not others
 
@@ -169,7 +169,7 @@ def test_a_density_over_y_that_was_given_is_used_as_it_is(monkeypatch):
 
 
 def told(seed=5):
-    """Holes at random in "a"; in "b" they say that y is larger."""
+    """Missing values at random in "a"; in "b" they say that y is larger."""
     local = np.random.default_rng(seed)
     X = local.normal(size=(600, 2))
     X[:, 1] += X[:, 0]
@@ -221,7 +221,7 @@ def test_the_way_that_is_best_on_rows_held_out_is_taken(monkeypatch):
     monkeypatch.setattr(
         growing.Ground, "model", lambda self, way: taken.append(way) or real(self, way)
     )
-    found = expected(trees(), learn="auto", refit_leaves="auto").fit(HOLES[["a", "b"]], Y)
+    found = expected(trees(), learn="auto", refit_leaves="auto").fit(INCOMPLETE[["a", "b"]], Y)
     assert len(asked) == 4 and taken == [("expected", 0.3, False)]
     assert found.trial_["loss"].idxmin() == 1
 
@@ -230,7 +230,7 @@ def test_losses_are_of_rows_held_out():
     """In rows that it has learned, a deep tree of one's own is never beaten."""
     noise = np.random.default_rng(99).normal(size=N)
     deep = DecisionTreeRegressor(random_state=0)
-    found = expected(deep, learn="auto", refit_leaves="auto").fit(HOLES[["a", "b"]], noise)
+    found = expected(deep, learn="auto", refit_leaves="auto").fit(INCOMPLETE[["a", "b"]], noise)
     assert list(found.trial_.columns) == ["learn", "redraw", "refit_leaves", "loss", "error"]
     assert (found.trial_["loss"] > 0.9).all()
     assert found.trial_["error"].min() == 0 == found.trial_["error"][found.trial_["loss"].idxmin()]
@@ -261,7 +261,7 @@ def test_grown_trees_must_be_better_than_refitted_leaves_beyond_doubt(ways, loss
 
 @pytest.mark.parametrize("refit_leaves", [None, True, "auto"])
 def test_leaves_are_refitted_after_growing(refit_leaves):
-    found = expected(trees(), refit_leaves=refit_leaves).fit(HOLES[["a", "b"]], Y)
+    found = expected(trees(), refit_leaves=refit_leaves).fit(INCOMPLETE[["a", "b"]], Y)
     if refit_leaves == "auto":
         assert found.trial_["learn"].tolist() == ["expected", "expected"]
         refit_leaves = bool(found.trial_.loc[found.trial_["loss"].idxmin(), "refit_leaves"])
@@ -269,7 +269,7 @@ def test_leaves_are_refitted_after_growing(refit_leaves):
 
 
 def test_wrong_arguments_are_refused():
-    table = HOLES[["a", "b"]]
+    table = INCOMPLETE[["a", "b"]]
     for message, options in {
         "learn must be": {"learn": "best"},
         "redraw must be": {"redraw": 2.0},
@@ -294,21 +294,21 @@ def test_wrong_arguments_are_refused():
 def test_too_few_rows_to_hold_out_leave_the_first_way():
     found = expected(DecisionTreeRegressor(max_depth=2), learn="auto", density=kh.Factorized())
     with pytest.warns(kh.errors.FewRows):
-        found.fit(HOLES[["a", "b"]][:15], Y[:15])
+        found.fit(INCOMPLETE[["a", "b"]][:15], Y[:15])
     assert found.trial_ is None
 
 
-def test_early_stopping_with_holes_in_the_validation_rows():
+def test_early_stopping_with_missing_values_in_the_validation_rows():
     model = XGBRegressor(n_estimators=200, max_depth=3, n_jobs=1, early_stopping_rounds=3)
     found = expected(model).fit(
-        HOLES[["a", "b"]][:200], Y[:200], eval_set=[(HOLES[["a", "b"]][200:], Y[200:])],
+        INCOMPLETE[["a", "b"]][:200], Y[:200], eval_set=[(INCOMPLETE[["a", "b"]][200:], Y[200:])],
         verbose=False,
     )  # fmt: skip
     assert 0 < found.estimator_.best_iteration < 199
 
 
 def test_draws_and_seed_decide():
-    table = HOLES[["a", "b"]]
+    table = INCOMPLETE[["a", "b"]]
     one, same, other = (
         expected(trees(), random_state=seed).fit(table, Y).estimator_.predict(NUMBERS)
         for seed in (0, 0, 1)

@@ -39,18 +39,20 @@ def fitted():
     columns = Columns.infer(frame)
     columns = columns.with_nullable([False, False, True, False])
     matrix = columns.matrix(frame)
-    holes = np.zeros(matrix.shape, dtype=bool)
+    missing_mask = np.zeros(matrix.shape, dtype=bool)
     matrix[:20, 2] = np.nan
     families = {"size": "histogram", "count": "negative_binomial", "width": "atoms+gaussian"}
     seeded = {"random_state": 0, "max_iter": 3, "tol": 1e9}
-    mixture = kh.Mixture(4, families=families, **seeded).fit_matrix(matrix, columns, holes=holes)
+    mixture = kh.Mixture(4, families=families, **seeded).fit_matrix(
+        matrix, columns, missing_mask=missing_mask
+    )
     return {
         "mixture": mixture,
         "tree": kh.LatentTree(2, **(seeded | {"max_iter": 20})).fit_matrix(
-            matrix, columns, holes=holes
+            matrix, columns, missing_mask=missing_mask
         ),
         "gaussian": kh.GaussianMixture(2, normal_scores=True, **seeded).fit_matrix(
-            matrix, columns, holes=holes
+            matrix, columns, missing_mask=missing_mask
         ),
         "circuit": mixture.to_circuit(),
     }

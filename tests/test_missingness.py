@@ -141,7 +141,7 @@ def test_mar_is_as_strong_as_asked_whatever_drives_it(table):
         np.testing.assert_allclose(np.log(p / (1 - p)).std(axis=0), 1.5)
 
 
-def test_mar_reads_holes_of_observed_columns_as_the_mean():
+def test_mar_reads_missing_values_of_observed_columns_as_the_mean():
     X = np.array([[1.0, 0.0], [3.0, 0.0], [np.nan, 0.0], [2.0, 0.0]])
     p = missingness.mar_probability(X, 0.5, 0, observed=[0])
     assert p[2, 1] == p[3, 1]
@@ -255,20 +255,21 @@ def test_outage_takes_columns_and_one_hot_groups(mixed):
 def test_a_frame_keeps_its_index_names_and_kinds(mixed):
     frame = mixed.set_index(np.arange(ROWS) * 2)
     before = frame.copy(deep=True)
-    holes = missingness.mcar(frame, 0.4, 1)
+    incomplete = missingness.mcar(frame, 0.4, 1)
     pd.testing.assert_frame_equal(frame, before)
-    assert holes.columns.equals(frame.columns) and holes.index.equals(frame.index)
-    assert holes["age"].dtype == holes["smoker"].dtype == np.float64
+    assert incomplete.columns.equals(frame.columns) and incomplete.index.equals(frame.index)
+    assert incomplete["age"].dtype == incomplete["smoker"].dtype == np.float64
     assert (
-        holes["sex"].dtype == frame["sex"].dtype and holes["region"].dtype == frame["region"].dtype
+        incomplete["sex"].dtype == frame["sex"].dtype
+        and incomplete["region"].dtype == frame["region"].dtype
     )
     expected = frame.isna().to_numpy() | missingness.mcar_mask(frame, 0.4, 1)
-    np.testing.assert_array_equal(holes.isna().to_numpy(), expected)
+    np.testing.assert_array_equal(incomplete.isna().to_numpy(), expected)
     kept = ~expected[:, 3]
-    assert (holes["region"][kept] == frame["region"][kept]).all()
+    assert (incomplete["region"][kept] == frame["region"][kept]).all()
 
 
-def test_holes_that_are_there_are_not_counted(mixed):
+def test_missing_values_that_are_there_are_not_counted(mixed):
     mask = missingness.mcar_mask(mixed, 1.0, 1)
     np.testing.assert_array_equal(mask, mixed.notna().to_numpy())
 

@@ -42,8 +42,8 @@ def table():
     return frame, size + 0.1 * (frame["age"].fillna(60) - 40)
 
 
-def with_holes(frame):
-    """The first rows, each with a hole."""
+def with_missing(frame):
+    """The first rows, each with a missing value."""
     rows = frame.head(30).copy()
     for place, name in enumerate(rows.columns):
         rows.iloc[place::3, place] = None
@@ -72,7 +72,7 @@ def path(robust, tmp_path):
 
 def test_everything_comes_back(robust, path):
     again = kh.load(path)
-    rows = with_holes(table()[0])
+    rows = with_missing(table()[0])
     assert_array_equal(again.predict(rows), robust.predict(rows))
     for ours, theirs in zip(
         again.predict(rows, return_std=True), robust.predict(rows, return_std=True), strict=True
@@ -133,7 +133,7 @@ def test_models_of_all_kinds_come_back(name, tmp_path):
 def test_the_golden_file_loads():
     again = kh.load(GOLDEN / "model.knothole")
     expected = json.loads((GOLDEN / "model.json").read_text())
-    rows = with_holes(table()[0])
+    rows = with_missing(table()[0])
     assert_allclose(again.predict(rows), expected["predict"], rtol=1e-9)
     assert_allclose(again.predict(rows, return_std=True)[1], expected["std"], rtol=1e-6, atol=1e-6)
     assert_allclose(again.predict_interval(rows, 0.8), expected["predict_interval"], rtol=1e-6)
@@ -199,7 +199,7 @@ def test_flipped_bytes_never_pass_unnoticed(robust, path):
     """A zip has a checksum for every part; what it does not cover is refused or harmless."""
     rng = np.random.default_rng(0)
     data = path.read_bytes()
-    rows = with_holes(table()[0])
+    rows = with_missing(table()[0])
     expected = robust.predict(rows)
     for place in rng.integers(len(data), size=60):
         damaged = bytearray(data)
@@ -315,7 +315,7 @@ def test_a_density_of_ones_own_cannot_be_saved(tmp_path):
 if __name__ == "__main__":  # makes the golden file of the present format
     frame, y = table()
     made = golden_model().conformalize(frame, y)
-    rows = with_holes(frame)
+    rows = with_missing(frame)
     prediction, std = made.predict(rows, return_std=True)
     interval = made.predict_interval(rows, 0.8).to_numpy()
     GOLDEN.mkdir(exist_ok=True)

@@ -41,7 +41,7 @@ RNG = np.random.default_rng(0)
 WHOLE = pd.DataFrame(
     RNG.normal(size=(240, 1)) + 0.5 * RNG.normal(size=(240, 3)), columns=list("abc")
 )
-HOLES = WHOLE.mask(RNG.random(WHOLE.shape) < 0.2)
+INCOMPLETE = WHOLE.mask(RNG.random(WHOLE.shape) < 0.2)
 Y = WHOLE["a"] + 0.5 * WHOLE["b"]
 LABELS = np.where(Y > 0, "yes", "no")
 
@@ -64,9 +64,9 @@ def test_it_is_an_estimator(regressor, classifier):
     assert get_tags(regressor).input_tags.allow_nan
     assert (regressor.n_features_in_, regressor.feature_names_in_.tolist()) == (3, ["a", "b", "c"])
     check_is_fitted(regressor)
-    before = regressor.predict(HOLES)
+    before = regressor.predict(INCOMPLETE)
     assert regressor.fit(WHOLE, -Y) is regressor and clone(regressor) is regressor
-    assert_array_equal(regressor.predict(HOLES), before)
+    assert_array_equal(regressor.predict(INCOMPLETE), before)
     assert hasattr(classifier, "predict_proba") and not hasattr(regressor, "predict_proba")
     with pytest.raises(AttributeError):
         _ = regressor.classes_
@@ -80,10 +80,10 @@ def test_columns_without_names_have_none():
 
 @pytest.mark.parametrize("form", [pd.DataFrame, np.asarray])
 def test_inspection(regressor, classifier, form):
-    rows = form(HOLES)
+    rows = form(INCOMPLETE)
     found = permutation_importance(regressor, rows, Y, n_repeats=3, random_state=0)
     assert found.importances_mean.argmax() == 0
-    rows = form(HOLES.assign(a=WHOLE["a"]))  # of NaN scikit-learn makes no grid
+    rows = form(INCOMPLETE.assign(a=WHOLE["a"]))  # of NaN scikit-learn makes no grid
     curve = partial_dependence(regressor, rows, [0], grid_resolution=5)
     assert curve["average"].shape == (1, 5) and np.ptp(curve["average"]) > 0
     if form is pd.DataFrame:
@@ -98,7 +98,7 @@ def test_inspection(regressor, classifier, form):
 
 def test_display_of_partial_dependence(regressor):
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    rows = HOLES.assign(a=WHOLE["a"])
+    rows = INCOMPLETE.assign(a=WHOLE["a"])
     display = PartialDependenceDisplay.from_estimator(regressor, rows, ["a"], grid_resolution=4)
     pyplot.close(display.figure_)
     assert display.lines_.size
@@ -106,7 +106,7 @@ def test_display_of_partial_dependence(regressor):
 
 @pytest.mark.parametrize("form", [pd.DataFrame, np.asarray])
 def test_model_selection(regressor, classifier, form):
-    rows = form(HOLES)
+    rows = form(INCOMPLETE)
     scores = cross_val_score(FrozenEstimator(regressor), rows, Y, cv=3)
     parts = np.array_split(np.arange(len(rows)), 3)
     take = (lambda part: rows.iloc[part]) if form is pd.DataFrame else (lambda part: rows[part])
@@ -128,7 +128,7 @@ def test_model_selection(regressor, classifier, form):
 @pytest.mark.parametrize("form", [pd.DataFrame, np.asarray])
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
 def test_calibration(classifier, form, method):
-    rows = form(HOLES)
+    rows = form(INCOMPLETE)
     calibrated = CalibratedClassifierCV(FrozenEstimator(classifier), method=method)
     calibrated.fit(rows, LABELS)
     found = calibrated.predict_proba(rows)
@@ -143,7 +143,7 @@ def test_calibration(classifier, form, method):
 
 @pytest.mark.parametrize("form", [pd.DataFrame, np.asarray])
 def test_thresholds(classifier, form):
-    rows = form(HOLES)
+    rows = form(INCOMPLETE)
     fixed = FixedThresholdClassifier(
         FrozenEstimator(classifier), threshold=0.8, pos_label="yes", response_method="predict_proba"
     ).fit(rows, LABELS)
@@ -156,46 +156,52 @@ def test_thresholds(classifier, form):
 
 
 def test_score_takes_every_argument(regressor):
-    weight = np.linspace(0, 1, len(HOLES))
+    weight = np.linspace(0, 1, len(INCOMPLETE))
     found = regressor.score(
-        HOLES, Y, weight, HOLES.isna(), handle_unknown="missing", absent="missing", n_jobs=1
+        INCOMPLETE,
+        Y,
+        weight,
+        INCOMPLETE.isna(),
+        handle_unknown="missing",
+        absent="missing",
+        n_jobs=1,
     )
-    assert found == regressor.score(HOLES, Y, sample_weight=weight)
+    assert found == regressor.score(INCOMPLETE, Y, sample_weight=weight)
 
 
 def test_jobs_are_counted_as_scikit_learn_does(regressor):
-    answers = [regressor.predict(HOLES, n_jobs=n) for n in (1, 2, -1, -100, None)]
+    answers = [regressor.predict(INCOMPLETE, n_jobs=n) for n in (1, 2, -1, -100, None)]
     for each in answers[1:]:
         assert_array_equal(each, answers[0])
     with pytest.raises(InvalidInput, match="n_jobs must be a whole number, -1 for all"):
-        regressor.predict(HOLES, n_jobs=0)
+        regressor.predict(INCOMPLETE, n_jobs=0)
     for name in ("jobs", "threads"):
         with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
-            regressor.predict(HOLES, **{name: 1})
+            regressor.predict(INCOMPLETE, **{name: 1})
 
 
 # ---- tables ------------------------------------------------------------------------------------
 
 
-def test_an_absent_column_is_a_hole_on_request(regressor):
-    with pytest.raises(ColumnMismatch, match=r"'b' missing.*absent='hole'"):
-        regressor.predict(HOLES[["a", "c"]])
-    found = regressor.predict(HOLES[["c", "a"]], absent="missing")
-    assert_array_equal(found, regressor.predict(HOLES.assign(b=np.nan)))
+def test_an_absent_column_is_missing_on_request(regressor):
+    with pytest.raises(ColumnMismatch, match=r"'b' missing.*absent='missing value'"):
+        regressor.predict(INCOMPLETE[["a", "c"]])
+    found = regressor.predict(INCOMPLETE[["c", "a"]], absent="missing")
+    assert_array_equal(found, regressor.predict(INCOMPLETE.assign(b=np.nan)))
 
 
 def test_a_mask_follows_the_names(regressor):
-    turned = HOLES[["c", "a", "b"]]
+    turned = INCOMPLETE[["c", "a", "b"]]
     mask = turned.isna()
-    expected = regressor.predict(HOLES)
+    expected = regressor.predict(INCOMPLETE)
     assert_array_equal(regressor.predict(turned, lost=mask), expected)
-    assert_array_equal(regressor.predict(HOLES, lost=HOLES.isna().to_numpy()), expected)
+    assert_array_equal(regressor.predict(INCOMPLETE, lost=INCOMPLETE.isna().to_numpy()), expected)
     with pytest.raises(InvalidInput, match=r"another order.*DataFrame of booleans"):
         regressor.predict(turned, lost=mask.to_numpy())
 
 
 def test_every_question_takes_absent_columns(regressor):
-    some, same = HOLES[["c", "a"]][:4], HOLES.assign(b=np.nan)[:4]
+    some, same = INCOMPLETE[["c", "a"]][:4], INCOMPLETE.assign(b=np.nan)[:4]
     found = regressor.explain(some, absent="missing", n_jobs=1).values
     assert_array_equal(found, regressor.explain(same).values)
     found = regressor.acquire(some, absent="missing").gain
@@ -206,7 +212,7 @@ def test_every_question_takes_absent_columns(regressor):
 
 
 def test_probabilities_are_a_frame_that_tools_can_take_apart(classifier):
-    found = classifier.predict_proba(HOLES)
+    found = classifier.predict_proba(INCOMPLETE)
     assert_array_equal(found[:, 1], found["yes"])
     assert type(found[["yes"]]) is pd.DataFrame
     again = pickle.loads(pickle.dumps(found))
@@ -215,23 +221,23 @@ def test_probabilities_are_a_frame_that_tools_can_take_apart(classifier):
 
 
 def test_polars_in_polars_out(regressor, classifier):
-    rows = pl.from_pandas(HOLES)
+    rows = pl.from_pandas(INCOMPLETE)
     for table in (rows, rows.lazy()):
         found, std = regressor.predict(table, return_std=True)
         assert isinstance(found, pl.Series) and isinstance(std, pl.Series)
-        assert_array_equal(found, regressor.predict(HOLES))
+        assert_array_equal(found, regressor.predict(INCOMPLETE))
     found = classifier.predict_proba(rows)
     assert isinstance(found, pl.DataFrame) and found.columns == ["no", "yes"]
-    assert_array_equal(found, classifier.predict_proba(HOLES))
-    assert classifier.predict(rows).to_list() == classifier.predict(HOLES).tolist()
+    assert_array_equal(found, classifier.predict_proba(INCOMPLETE))
+    assert classifier.predict(rows).to_list() == classifier.predict(INCOMPLETE).tolist()
     assert regressor.predict(rows, quantiles=[0.1, 0.9]).columns == ["0.1", "0.9"]
 
 
 def test_arrow_in_arrow_out(regressor, classifier):
-    rows = pa.Table.from_pandas(HOLES)
+    rows = pa.Table.from_pandas(INCOMPLETE)
     found = regressor.predict(rows)
     assert isinstance(found, pa.Array)
-    assert_array_equal(found, regressor.predict(HOLES))
+    assert_array_equal(found, regressor.predict(INCOMPLETE))
     found = classifier.predict_proba(rows)
     assert isinstance(found, pa.Table) and found.column_names == ["no", "yes"]
 
@@ -240,8 +246,8 @@ def test_dictionaries_and_no_rows(regressor):
     rows = [{"a": 1.0}, {"c": 0.5, "b": 2.0}]
     expected = regressor.predict(pd.DataFrame(rows))
     assert_array_equal(regressor.predict(rows), expected)
-    assert len(regressor.predict(HOLES[:0])) == 0
-    assert len(regressor.predict(pl.from_pandas(HOLES)[:0])) == 0
+    assert len(regressor.predict(INCOMPLETE[:0])) == 0
+    assert len(regressor.predict(pl.from_pandas(INCOMPLETE)[:0])) == 0
     assert regressor.predict(np.empty((0, 3)), quantiles=[0.5]).shape == (0, 1)
 
 
@@ -253,29 +259,36 @@ def test_meta_estimators_offer_what_a_wrapped_model_offers(tmp_path):
     forest = RandomForestRegressor(4, max_depth=4, random_state=0)
     expected = kh.ExpectedRegressor(forest, density=kh.Mixture(3, random_state=0))
     with pytest.raises(NotFittedError):
-        expected.margin(HOLES)
+        expected.margin(INCOMPLETE)
     expected.fit(WHOLE[:160], Y[:160])
     robust = expected.robust_
-    assert_array_equal(expected.margin(HOLES), robust.margin(HOLES))
+    assert_array_equal(expected.margin(INCOMPLETE), robust.margin(INCOMPLETE))
     assert_array_equal(
-        expected.predict(HOLES, quantiles=[0.1, 0.9]), robust.predict(HOLES, quantiles=[0.1, 0.9])
+        expected.predict(INCOMPLETE, quantiles=[0.1, 0.9]),
+        robust.predict(INCOMPLETE, quantiles=[0.1, 0.9]),
     )
-    assert expected.leaf_probabilities(HOLES).shape == robust.leaf_probabilities(HOLES).shape
-    assert expected.impute(HOLES).notna().all().all()
-    assert expected.robust_.predict(HOLES).index is HOLES.index
-    gone = HOLES[["c", "a"]]
+    assert (
+        expected.leaf_probabilities(INCOMPLETE).shape == robust.leaf_probabilities(INCOMPLETE).shape
+    )
+    assert expected.impute(INCOMPLETE).notna().all().all()
+    assert expected.robust_.predict(INCOMPLETE).index is INCOMPLETE.index
+    gone = INCOMPLETE[["c", "a"]]
     found = expected.predict(gone, absent="missing", n_jobs=1)
     assert_array_equal(found, robust.predict(gone, absent="missing"))
-    assert_array_equal(expected.explain(HOLES[:3]).values, robust.explain(HOLES[:3]).values)
-    assert_array_equal(expected.acquire(HOLES[:3]).gain, robust.acquire(HOLES[:3]).gain)
+    assert_array_equal(
+        expected.explain(INCOMPLETE[:3]).values, robust.explain(INCOMPLETE[:3]).values
+    )
+    assert_array_equal(expected.acquire(INCOMPLETE[:3]).gain, robust.acquire(INCOMPLETE[:3]).gain)
     conformalized = expected.conformalize(WHOLE[160:], Y[160:])
-    assert conformalized.predict_interval(HOLES, 0.8).columns.tolist() == ["low", "high"]
+    assert conformalized.predict_interval(INCOMPLETE, 0.8).columns.tolist() == ["low", "high"]
     assert not hasattr(expected, "predict_proba") and not hasattr(expected, "nothing")
     assert expected.density_ is robust.density_
     expected.save(tmp_path / "model.knothole")
-    assert_array_equal(kh.load(tmp_path / "model.knothole").predict(HOLES), robust.predict(HOLES))
+    assert_array_equal(
+        kh.load(tmp_path / "model.knothole").predict(INCOMPLETE), robust.predict(INCOMPLETE)
+    )
     with pytest.raises(ValueError, match="feature names"):
-        expected.margin(HOLES.rename(columns={"a": "z"}))
+        expected.margin(INCOMPLETE.rename(columns={"a": "z"}))
 
 
 def test_a_level_that_is_in_no_other_fold():
@@ -311,12 +324,12 @@ def test_densities_are_estimators_without_inheriting_from_scikit_learn():
     tags = get_tags(density)
     assert tags.estimator_type == "density_estimator" and tags.input_tags.allow_nan
     assert "Mixture" in density._repr_html_()
-    search = GridSearchCV(kh.Mixture(random_state=0), {"n_components": [1, 2]}).fit(HOLES)
+    search = GridSearchCV(kh.Mixture(random_state=0), {"n_components": [1, 2]}).fit(INCOMPLETE)
     assert search.best_params_["n_components"] in (1, 2)
     assert "Mixture" in search._repr_html_() and "Mixture" in repr(search)
     fitted = search.best_estimator_
     again = pickle.loads(pickle.dumps(fitted))
-    assert_array_equal(again.score_samples(HOLES), fitted.score_samples(HOLES))
+    assert_array_equal(again.score_samples(INCOMPLETE), fitted.score_samples(INCOMPLETE))
 
 
 def test_weights_are_routed_to_densities():

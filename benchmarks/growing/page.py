@@ -17,7 +17,7 @@ The results on this page are written by `python -m benchmarks.growing` (`make gr
 [growing_shifts.csv](results/growing_shifts.csv) and [growing_times.csv](results/growing_times.csv).
 
 Khosravi et al. (2020) refit the leaves of trees that were grown otherwise, and leave open "how to
-blend expected loss learning in classical top-down tree induction schemes". With completions it is
+blend expected loss learning in classical top-down tree induction schemes". With draws it is
 short. The expected gain of a split is
 
 $$\\sum_n w_n \\, E[L(y_n, v) - L(y_n, v_{{S(X)}}) \\mid x_o^n, y_n]$$
@@ -48,22 +48,22 @@ assert grown.score(X[800:], y[800:]) > own.score(X[800:], y[800:])
 `learn="auto"` and `refit_leaves="auto"` compare on rows held out: grown or own trees, refitted
 leaves or not; `trial_` tells how they did. Grown trees must be better than own ones with refitted
 leaves by more than the standard error of the difference: rows held out are few. For another
-learner, or a loss that knothole does not know, `knothole.expand` gives the weighted completions
+learner, or a loss that knothole does not know, `knothole.expand` gives the weighted draws
 themselves.
 
 ## How it is done
 
-- **Given y.** Holes are drawn from $p(x_m \\mid x_o, y)$; without y the trees would learn that what
-  is missing says nothing. Predictions go on under $p(X)$: y is not known then.
+- **Given y.** Missing values are drawn from $p(x_m \\mid x_o, y)$; without y the trees would learn
+  that what is missing says nothing. Predictions go on under $p(X)$: y is not known then.
 - **By densities that were not told.** A density over $(X, y)$ that has learned a row has learned
-  the noise in its y too, and trees find it in the completions. So each fifth of the rows is
+  the noise in its y too, and trees find it in the draws. So each fifth of the rows is
   completed by a density that has learned the other four (rows of classes with fewer than 20 rows
   are the exception).
-- **Eight draws** with an eighth of the weight. Rows without a hole stay as they are, once: a table
-  without holes gives the very same model, bit for bit.
+- **Eight draws** with an eighth of the weight. Rows without a missing value stay as they are, once:
+  a table without missing values gives the very same model, bit for bit.
 - **Rows are counted as rows.** `min_samples_leaf`, `min_child_samples` and the like are multiplied
-  while training by the number of completions that a row has on average.
-- **Forests and bags** of scikit-learn: every tree has one completion of its own, of its own
+  while training by the number of draws that a row has on average.
+- **Forests and bags** of scikit-learn: every tree has one draw of its own, of its own
   bootstrap sample, so that draws and bags are one source of variety.
 - **Drawn anew.** `redraw=0.3` hides 30 % of what is observed in incomplete rows as well, others in
   every draw, and draws it again. The rows are still draws from p. It takes noise out of y where
@@ -74,27 +74,27 @@ themselves.
   and telling them apart must take 1 % off the squared error.
 - **When to stop.** Rows in `eval_set` (XGBoost, LightGBM, CatBoost) and `X_val` (scikit-learn) are
   completed too, all of them equally often. HistGradientBoosting, which holds rows out by itself,
-  does so by rows and not by completions; GradientBoosting with `n_iter_no_change` is refused.
+  does so by rows and not by draws; GradientBoosting with `n_iter_no_change` is refused.
 - **Time and memory.** There are up to 8 times as many rows to train on, and the estimator is
-  trained once more without completions, for the density to be chosen with. Densities over
-  $(X, y)$ are learned for all rows, for the form of y, and for each fifth. Completions take up 8
+  trained once more without draws, for the density to be chosen with. Densities over
+  $(X, y)$ are learned for all rows, for the form of y, and for each fifth. Draws take up 8
   bytes an entry, and the library's own copy of them; beyond `memory` (2 GiB) fewer are drawn, at
   least one.
 
 CPU time by library, as multiples of training on the table as it is, without the densities: kin8nm,
-{rows:,} rows, 30 % of the entries missing, {completions:,} completions. *In all* has the training
-without completions in it.
+{rows:,} rows, 30 % of the entries missing, {draws:,} draws. *In all* has the training
+without draws in it.
 
 {times}
 
 ## The paper's right panel, with the new line
 
-Insurance in the authors' encoding, {trials}; holes come at the same rate at learning and at
+Insurance in the authors' encoding, {trials}; values go missing at the same rate at learning and at
 deployment. One tree (learning rate 1) and 100 boosted ones (0.1), depth 5. All methods share a
 `Mixture()` over X; *refitted leaves* are those of `Robust.refit_leaves`, *grown* is
 `learn="expected"`.
 
-![RMSE by rate of holes](results/growing_insurance.png)
+![RMSE by rate of missing values](results/growing_insurance.png)
 
 {insurance}
 
@@ -102,12 +102,12 @@ deployment. One tree (learning rate 1) and 100 boosted ones (0.1), depth 5. All 
 
 ## Who survives which shift
 
-The paper's other open question: holes that come by one mechanism at learning and by another at
-deployment. {tables}, at most {most:,} rows, {repeats}; XGBoost as in the [suite](suite.md),
+The paper's other open question: values that go missing by one mechanism at learning and by another
+at deployment. {tables}, at most {most:,} rows, {repeats}; XGBoost as in the [suite](suite.md),
 30 % of the entries (outage: the most important column is gone), densities are `Mixture()`. Errors
-(RMSE, log loss) as multiples of native's, geometric means; *mean + mask* is told how holes come
-where training has none. *Knothole grown* is `learn="auto", refit_leaves="auto"`; its way to choose
-was designed on such splits (0 to 3), so that these do not judge it.
+(RMSE, log loss) as multiples of native's, geometric means; *mean + mask* is told how values go
+missing where training has none. *Knothole grown* is `learn="auto", refit_leaves="auto"`; its way to
+choose was designed on such splits (0 to 3), so that these do not judge it.
 
 ![Errors by shift](results/growing_shifts.png)
 
@@ -130,7 +130,7 @@ def write(folder: Path) -> Path:
         insurance=pictures.insurance_table(insurance),
         verdict=verdict(insurance),
         rows=int(times["rows"].max()),
-        completions=int(times["completions"].max()),
+        completions=int(times["draws"].max()),
         times=pictures.times_table(times),
         tables=", ".join(dict.fromkeys(shifts["table"])).capitalize(),
         most=int(shifts["max_rows"].max()),

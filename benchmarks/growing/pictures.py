@@ -29,7 +29,7 @@ def insurance(results: pd.DataFrame) -> bytes:
                 axes.plot(line.index, line["mean"], label=str(method), markersize=4.5, **look)
                 low, high = line["mean"] - line["sem"], line["mean"] + line["sem"]
                 axes.fill_between(line.index, low, high, color=look["color"], alpha=0.2)
-            axes.set_title(f"{model}, holes at learning and deployment")
+            axes.set_title(f"{model}, missing values at learning and deployment")
             axes.set_xlabel("probability that an entry is missing")
             axes.set_ylabel("RMSE")
         handles, names = axes.get_legend_handles_labels()
@@ -93,7 +93,7 @@ def shifts_table(results: pd.DataFrame) -> str:
 
 
 def times_table(results: pd.DataFrame) -> str:
-    """What drawing, training on completions, and all of it with the own model cost."""
+    """What drawing, training on draws, and all of it with the own model cost."""
     mean = results.groupby("estimator", sort=False)[["own", "drawing", "training"]].mean()
     ratio = mean.div(mean["own"], axis=0)
     ratio["in all"] = ratio.sum(axis=1)

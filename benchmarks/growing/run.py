@@ -1,8 +1,9 @@
 """One trial of each experiment.
 
-*Insurance*: the paper's right panel in the authors' encoding, holes at the same rate at learning
-and deployment, for one tree and for a hundred boosted ones. *Shifts*: tables of the suite, where
-holes come by one mechanism at learning and by another at deployment. *Times*: what growing costs.
+*Insurance*: the paper's right panel in the authors' encoding, missing values at the same rate at
+learning and deployment, for one tree and for a hundred boosted ones. *Shifts*: tables of the suite,
+where values go missing by one mechanism at learning and by another at deployment. *Times*: what
+growing costs.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ MODELS: dict[str, dict[str, Any]] = {
 def insurance(rate: float, trial: int) -> list[Record]:
     """The methods at one rate, under one density over X, a mixture."""
     data = Insurance.load()
-    train, test = data.poked(rate, trial)
+    train, test = data.incomplete(rate, trial)
     learned = panels.learn(Mixture(random_state=trial), train, data.columns())
     records = []
     for name, settings in MODELS.items():
@@ -69,7 +70,7 @@ def insurance(rate: float, trial: int) -> list[Record]:
 
 TABLES = ("abalone", "concrete", "titanic", "pima_diabetes")
 _KINDS = {kind: Mechanism(kind, 0.3) for kind in ("mcar", "mar", "mnar")}
-#: Every way from one mechanism to another, and from no holes to some.
+#: Every way from one mechanism to another, and from no missing values to some.
 SHIFTS = tuple(
     Scenario(deployment, training)
     for training in (None, *_KINDS.values())
@@ -79,11 +80,11 @@ SHIFTS = tuple(
 MAX_ROWS = 1500
 
 
-def peers(training_holes: bool) -> list[Peer]:
-    """Those that are compared; without holes in training nothing is refitted or grown."""
+def peers(missing_in_training: bool) -> list[Peer]:
+    """Those that are compared; without missing values in training nothing is refitted or grown."""
     quick = Mixture(random_state=0)
     own: list[Peer] = [Knothole(density=quick)]
-    if training_holes:
+    if missing_in_training:
         own += [KnotholeRefitted(density=quick), KnotholeGrown(density=quick)]
     return [*own, Native(), MeanAndMask(), mice()]
 
@@ -92,9 +93,9 @@ def shifts(table: str, repeat: int) -> list[Record]:
     """Errors on one split of a table, in every shift."""
     stage = Stage.set_up(datasets.load(table), repeat, MAX_ROWS)
     records: list[Record] = []
-    for holes in (False, True):
-        part = [each for each in SHIFTS if (each.training is not None) == holes]
-        for peer in peers(holes):
+    for missing in (False, True):
+        part = [each for each in SHIFTS if (each.training is not None) == missing]
+        for peer in peers(missing):
             for result in run_cell(stage, peer, part):
                 error = result.rmse if result.rmse is not None else result.log_loss
                 scenario = next(each for each in part if each.name == result.scenario)
@@ -108,7 +109,7 @@ def shifts(table: str, repeat: int) -> list[Record]:
 
 
 def times(repeat: int) -> list[Record]:
-    """CPU time of training on eight completions, and on the table as it is, by library."""
+    """CPU time of training on eight draws, and on the table as it is, by library."""
     whole = datasets.load("kin8nm")
     X, y = missingness.mcar(whole.table, 0.3, repeat), whole.target
     joint = Mixture(8, random_state=0).fit(X, target=y)
@@ -131,7 +132,7 @@ def times(repeat: int) -> list[Record]:
         grown = time.process_time()
         records.append(
             {"estimator": type(estimator).__name__, "repeat": repeat, "rows": len(y),
-             "completions": len(full.row), "own": own - start, "drawing": drawn - own,
+             "draws": len(full.row), "own": own - start, "drawing": drawn - own,
              "training": grown - drawn}
         )  # fmt: skip
     return records

@@ -12,7 +12,7 @@ import pandas as pd
 
 from benchmarks.intervals import page
 from benchmarks.intervals.job import Job
-from benchmarks.intervals.tables import HOLES, TABLES
+from benchmarks.intervals.tables import MISSING, TABLES
 from benchmarks.workers import spawned
 
 #: Splits of a small table for each of the others': its test rows are few.
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=10, help="of each table; 4 times of concrete")
     parser.add_argument("--first", type=int, default=0, help="seed of the first split")
     parser.add_argument("--tables", nargs="*", default=TABLES, choices=TABLES)
-    parser.add_argument("--holes", nargs="*", default=HOLES, choices=HOLES)
+    parser.add_argument("--missing", nargs="*", default=MISSING, choices=MISSING)
     parser.add_argument("--models", nargs="*", default=["mean"], choices=["mean", "quantiles"])
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--runs", type=Path, default=Path("out/intervals"), help="kept here")
@@ -34,11 +34,11 @@ def main() -> None:
     asked.runs.mkdir(parents=True, exist_ok=True)
     # Split by split, so that what was done when it stops is about all tables alike.
     jobs = [
-        Job(name, holes, seed, model, asked.runs)
+        Job(name, missing, seed, model, asked.runs)
         for number in range(asked.splits)
         for name in asked.tables
         for seed in seeds(name, asked.first, number)
-        for holes in asked.holes
+        for missing in asked.missing
         for model in asked.models
     ]
     with spawned(asked.workers) as pool:

@@ -14,7 +14,7 @@ class Job(NamedTuple):
     """One run, and where its result is kept."""
 
     table: str
-    holes: str
+    missing: str
     seed: int
     model: str
     folder: Path
@@ -22,14 +22,14 @@ class Job(NamedTuple):
     @property
     def path(self) -> Path:
         """Where the result is."""
-        return self.folder / f"{self.table}_{self.holes}_{self.model}_{self.seed}.csv"
+        return self.folder / f"{self.table}_{self.missing}_{self.model}_{self.seed}.csv"
 
     def done(self) -> Path:
         """Run, unless that has been done."""
         if not self.path.exists():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # imputers say that they stopped early
-                found = run(self.table, self.holes, self.seed, self.model)
+                found = run(self.table, self.missing, self.seed, self.model)
             with whole_file(self.path) as place:
                 found.to_csv(place, index=False)
             seconds = found.groupby("method")["seconds"].first().sum()

@@ -13,7 +13,7 @@ from benchmarks.intervals.run import LEVEL, OWN
 from benchmarks.intervals.tables import SIZES
 from knothole.arrays import Floats
 
-SETTING = ["model", "holes", "table"]
+SETTING = ["model", "missing", "table"]
 #: Test rows, over all splits, of a pattern that is looked at by itself.
 FREQUENT = 200
 #: How often such a pattern must be covered, and the mean over all rows.
@@ -26,17 +26,17 @@ in [intervals.csv](results/intervals.csv) and
 [intervals_patterns.csv](results/intervals_patterns.csv).
 
 `robust.conformalize(X, y).predict_interval(X, confidence_level=0.9)`: how often it covers y, for
-each pattern of holes, and how wide it is. Next to it stand both variants of CP-MDA (Zaffran et al.
-2023, own small implementation) and one calibration for all patterns, each on the same *expected*
-predictions as knothole, and, as in their paper, on the model with *imputed* holes (iterative ridge
-regression).
+each pattern of missing values, and how wide it is. Next to it stand both variants of CP-MDA
+(Zaffran et al. 2023, own small implementation) and one calibration for all patterns, each on the
+same *expected* predictions as knothole, and, as in their paper, on the model with *imputed* missing
+values (iterative ridge regression).
 All share one XGBoost model (150 trees of depth 5) and the rows of a split:
 {sizes} for training, calibration and test (concrete: 515, 257 and 257).
 The density is GaussianMixture(8), learned from the training rows. Splits:
 {splits}.
 
-Holes are in calibration and test rows alike. *MCAR*: 20 % of the entries of half of the columns
-("linear", the setting of that paper: of all ten). *MAR*: 30 % in half of the columns, by a
+Missing values are in calibration and test rows alike. *MCAR*: 20 % of the entries of half of the
+columns ("linear", the setting of that paper: of all ten). *MAR*: 30 % in half of the columns, by a
 logistic model of the others. *Outage*: every test row lacks one column, calibration rows are
 complete. The design was chosen on the splits with seeds from 100; what is shown here are
 others, and nothing was changed after they had been looked at.
@@ -72,8 +72,8 @@ def write(folder: Path, runs: pd.DataFrame) -> None:
     patterns.to_csv(results / "intervals_patterns.csv", index=False, float_format="%.5g")
     summary = summarised(splits, patterns)
     sections = [
-        f"## {holes}, model of {'the mean' if model == 'mean' else model}\n\n{_markdown(part)}\n"
-        for (model, holes), part in summary.groupby(["model", "holes"], sort=False)
+        f"## {missing}, model of {'the mean' if model == 'mean' else model}\n\n{_markdown(part)}\n"
+        for (model, missing), part in summary.groupby(["model", "missing"], sort=False)
     ]
     numbers = splits[splits["method"] == OWN].groupby("table", sort=False)["seed"].nunique()
     text = TEXT.format(
@@ -173,7 +173,7 @@ def verdict(summary: pd.DataFrame, patterns: pd.DataFrame) -> str:
             f"{own['coverage'].max():.1%} in {len(own)} settings; "
             f"outside 89 to 92 %: {_listed(outside, 'coverage')}.",
             f"- Patterns with at least {FREQUENT} test rows over all splits, below 88 %: "
-            f"{_below_by_holes(own)}. The smallest where there are some: "
+            f"{_below_by_kind(own)}. The smallest where there are some: "
             f"{_listed(below, 'smallest')}.",
             *_in_every_split(patterns[patterns["rows_a_split"] >= FREQUENT]),
             f"- {len(rivals)} times a rival is valid. It is narrower than knothole "
@@ -183,11 +183,11 @@ def verdict(summary: pd.DataFrame, patterns: pd.DataFrame) -> str:
     )
 
 
-def _below_by_holes(own: pd.DataFrame) -> str:
-    counts = own.groupby("holes", sort=False)[["patterns", "below", "expected"]].sum()
+def _below_by_kind(own: pd.DataFrame) -> str:
+    counts = own.groupby("missing", sort=False)[["patterns", "below", "expected"]].sum()
     return "; ".join(
-        f"{holes} {row.below:.0f} of {row.patterns:.0f}, {row.expected:.1f} by chance"
-        for holes, row in counts.iterrows()
+        f"{missing} {row.below:.0f} of {row.patterns:.0f}, {row.expected:.1f} by chance"
+        for missing, row in counts.iterrows()
     )
 
 
@@ -199,7 +199,7 @@ def _in_every_split(patterns: pd.DataFrame) -> list[str]:
     return [
         f"- Patterns with at least {FREQUENT} test rows in each split: {len(patterns)}, of which "
         f"{int((patterns['coverage'] < LEAST).sum())} are below 88 %; the smallest is "
-        f"{low['coverage']:.1%} ± {low['error']:.1%} ({low['table']} {low['holes']})."
+        f"{low['coverage']:.1%} ± {low['error']:.1%} ({low['table']} {low['missing values']})."
     ]
 
 
@@ -209,5 +209,5 @@ def _listed(part: pd.DataFrame, what: str) -> str:
         value, error = row[what], row[f"{what}_error"]
         figures = f"{value:.3f} ± {error:.3f}" if what == "width" else f"{value:.1%} ± {error:.1%}"
         method = f", {row['method']}" if row["method"] != OWN else ""
-        named.append(f"{row['table']} {row['holes']}{method} ({figures})")
+        named.append(f"{row['table']} {row['missing values']}{method} ({figures})")
     return "; ".join(named) if named else "none"

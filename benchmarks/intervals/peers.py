@@ -1,10 +1,10 @@
 """Rivals: CP-MDA in both variants, and one calibration for all patterns.
 
 Own small implementations of Zaffran, Dieuleveut, Josse, Romano, "Conformal prediction with missing
-values" (ICML 2023). All work on a function from rows with holes to the ends of a model's own
-interval, (rows, 2): twice the prediction for a model of the mean. There are two such functions:
+values" (ICML 2023). All work on a function from rows with missing values to the ends of a model's
+own interval, (rows, 2): twice the prediction for a model of the mean. There are two such functions:
 the expected prediction, so that only the calibrations differ, and, as in that paper, a model
-whose holes an imputer fills.
+whose missing values an imputer fills.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ NESTED = 200
 
 @dataclass(frozen=True)
 class Rows:
-    """Calibration rows (complete values, their holes, y) and test rows."""
+    """Calibration rows (complete values, their missing values, y) and test rows."""
 
     X: Floats
-    holes: Mask
+    missing_mask: Mask
     y: Floats
     X_test: Floats
-    holes_test: Mask
+    missing_mask_test: Mask
 
 
 def expecting(robust: Robust) -> Ends:
@@ -43,7 +43,7 @@ def expecting(robust: Robust) -> Ends:
 
 
 def imputing(train: Floats, model: Any) -> Ends:
-    """Predictions for rows whose holes an iterative ridge regression fills."""
+    """Predictions for rows whose missing values an iterative ridge regression fills."""
     imputer = IterativeImputer(random_state=0, max_iter=5, tol=0).fit(train)
     return lambda X: _ends(model.predict(imputer.transform(X) if np.isnan(X).any() else X))
 
@@ -76,17 +76,17 @@ def scores_of(ends: Floats, y: Floats) -> Floats:
 
 def once(ends: Ends, rows: Rows, coverage: float) -> Floats:
     """One calibration for all patterns, on the calibration rows as they are."""
-    at = ends(np.where(rows.holes, np.nan, rows.X))
+    at = ends(np.where(rows.missing_mask, np.nan, rows.X))
     by = bound(scores_of(at, rows.y), coverage)
-    return widened(ends(np.where(rows.holes_test, np.nan, rows.X_test)), by)
+    return widened(ends(np.where(rows.missing_mask_test, np.nan, rows.X_test)), by)
 
 
 def exact(ends: Ends, rows: Rows, coverage: float) -> Floats:
-    """CP-MDA-Exact: for a pattern, the calibration rows whose holes are within it."""
-    out = ends(np.where(rows.holes_test, np.nan, rows.X_test))
-    patterns, which = np.unique(rows.holes_test, axis=0, return_inverse=True)
+    """CP-MDA-Exact: for a pattern, the calibration rows whose missing values are within it."""
+    out = ends(np.where(rows.missing_mask_test, np.nan, rows.X_test))
+    patterns, which = np.unique(rows.missing_mask_test, axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
-        fit = ~(rows.holes & ~pattern).any(axis=1)
+        fit = ~(rows.missing_mask & ~pattern).any(axis=1)
         by = np.inf
         if fit.any():
             at = ends(np.where(pattern, np.nan, rows.X[fit]))
@@ -102,12 +102,12 @@ def nested(ends: Ends, rows: Rows, coverage: float) -> Floats:
     :data:`NESTED` rows are answered; the others are NaN.
     """
     out = np.full((len(rows.X_test), 2), np.nan)
-    patterns, which = np.unique(rows.holes_test[:NESTED], axis=0, return_inverse=True)
+    patterns, which = np.unique(rows.missing_mask_test[:NESTED], axis=0, return_inverse=True)
     place = rank(len(rows.y), coverage)
     for number, pattern in enumerate(patterns):
         asking = np.flatnonzero(which == number)
-        unions, member = np.unique(rows.holes | pattern, axis=0, return_inverse=True)
-        at = ends(np.where(rows.holes | pattern, np.nan, rows.X))
+        unions, member = np.unique(rows.missing_mask | pattern, axis=0, return_inverse=True)
+        at = ends(np.where(rows.missing_mask | pattern, np.nan, rows.X))
         scores = scores_of(at, rows.y)
         hidden = np.where(unions[:, None], np.nan, rows.X_test[asking])
         own = ends(hidden.reshape(-1, hidden.shape[2])).reshape(len(unions), len(asking), 2)

@@ -1,4 +1,4 @@
-"""One run: a table, a kind of holes and a seed; all methods on the same rows."""
+"""One run: a table, a kind of missing values and a seed; all methods on the same rows."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ def model_of(kind: str, X: pd.DataFrame, y: Floats) -> xgb.XGBRegressor:
     ).fit(X, y)  # fmt: skip
 
 
-def run(name: str, holes: str, seed: int, kind: str = "mean", rivals: bool = True) -> pd.DataFrame:
+def run(
+    name: str, missing: str, seed: int, kind: str = "mean", rivals: bool = True
+) -> pd.DataFrame:
     """Coverage and width of every method, by pattern."""
     parts = tables.split(name, seed)
     train, calibration, test = (codes(X) for X in parts.parts)
     y_train, y, y_test = parts.targets
-    mask, mask_test = tables.masks(name, holes, parts, seed)
+    mask, mask_test = tables.masks(name, missing, parts, seed)
     model = model_of(kind, train, y_train)
     robust = kh.wrap(model, train, density=kh.GaussianMixture(8, random_state=0))
     hidden, asked = apply_mask(calibration, mask), apply_mask(test, mask_test)
@@ -52,11 +54,11 @@ def run(name: str, holes: str, seed: int, kind: str = "mean", rivals: bool = Tru
             for label, way in peers.CALIBRATIONS.items()
         }
     most = float(np.ptp(y))  # an interval without end is as good as all of y
-    patterns = np.array(["".join("?" if hole else "." for hole in row) for row in mask_test])
+    patterns = np.array(["".join("?" if missing else "." for missing in row) for row in mask_test])
     found = [_answered(label, method, y_test, most) for label, method in methods.items()]
     own = found[0]["width"]
     table = pd.concat([_by_pattern(rows, own, patterns) for rows in found], ignore_index=True)
-    return table.assign(table=name, holes=holes, model=kind, seed=seed)
+    return table.assign(table=name, missing=missing, model=kind, seed=seed)
 
 
 def _own(robust: kh.Robust, X: pd.DataFrame, y: Floats, asked: pd.DataFrame) -> Floats:

@@ -1,4 +1,4 @@
-"""Tables and holes that intervals are tried on."""
+"""Tables and missing values that intervals are tried on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUITE = {
     "California": "california_housing.csv",
 }
 TABLES = ("linear", "curved", *SUITE)
-HOLES = ("MCAR", "MAR", "outage")
+MISSING = ("MCAR", "MAR", "outage")
 # Most rows for training, calibration and test; smaller tables are halved, and halved again.
 SIZES = (3000, 1000, 4000)
 
@@ -72,14 +72,14 @@ def made(name: str, seed: int) -> tuple[pd.DataFrame, Floats]:
     return pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])]), y
 
 
-def masks(name: str, holes: str, parts: Split, seed: int) -> tuple[Mask, Mask]:
-    """Holes of the calibration and of the test rows.
+def masks(name: str, missing: str, parts: Split, seed: int) -> tuple[Mask, Mask]:
+    """Missing values of the calibration and of the test rows.
 
     "MCAR": in half of the columns, so that there are patterns with many rows; of "linear", as in
     that paper, in all. "outage": none in calibration; every test row lacks one column, any of them.
     """
     train, calibration, test = parts.parts
-    if holes == "MCAR":
+    if missing == "MCAR":
         columns = np.ones(test.shape[1], dtype=bool)
         if name != "linear":
             columns = np.random.default_rng(0).permutation(test.shape[1]) < test.shape[1] / 2
@@ -87,7 +87,7 @@ def masks(name: str, holes: str, parts: Split, seed: int) -> tuple[Mask, Mask]:
             mcar_mask(calibration, 0.2, 2 * seed) & columns,
             mcar_mask(test, 0.2, 2 * seed + 1) & columns,
         )
-    if holes == "MAR":
+    if missing == "MAR":
         how = {"mechanism": 0, "reference": train, "observed": 0.5}
         return (
             mar_mask(calibration, 0.3, 2 * seed, **how),

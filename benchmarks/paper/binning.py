@@ -173,7 +173,7 @@ def _observed(values: Any) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """A one-hot table and its one-hot groups, by column names; all dummies of a hole are NaN."""
+    """A one-hot table and its one-hot groups, by column names; all dummies of a missing value are NaN."""
 
     table: pd.DataFrame
     one_hot: Mapping[str, tuple[str, ...]]
@@ -187,9 +187,12 @@ def dummies(name: str, codes: Floats, labels: Mapping[int, Any]) -> pd.DataFrame
     >>> dummies("hue", np.array([1.0, np.nan]), {0: "red", 1: "blue"}).to_numpy().tolist()
     [[0.0, 1.0], [nan, nan]]
     """
-    hole = np.isnan(codes)
+    missing = np.isnan(codes)
     return pd.DataFrame(
-        {f"{name}={label}": np.where(hole, np.nan, codes == code) for code, label in labels.items()}
+        {
+            f"{name}={label}": np.where(missing, np.nan, codes == code)
+            for code, label in labels.items()
+        }
     )
 
 

@@ -21,7 +21,10 @@ _LOOKS: dict[str, dict[str, Any]] = {
     panels.OURS: {"color": style.GREEN, "marker": "v"},
     panels.YARDSTICK: {"color": style.FAINT, "linestyle": "dotted"},
 }
-_PANELS = {panels.LEFT: "five trees, holes at deployment", panels.RIGHT: "one tree, holes at both"}
+_PANELS = {
+    panels.LEFT: "five trees, missing values at deployment",
+    panels.RIGHT: "one tree, missing values at both",
+}
 _SETTINGS = {
     panels.PAPER: "learning rate 0.3, base score 0.5",
     panels.FAIR: "learning rate 1, estimated base score",
@@ -29,7 +32,7 @@ _SETTINGS = {
 
 
 def draw(results: pd.DataFrame) -> bytes:
-    """A PNG with mean and standard deviation of the RMSE at every rate of holes."""
+    """A PNG with mean and standard deviation of the RMSE at every rate of missing values."""
     with style.look():
         figure = pictures.new(10, 7.5)
         axes = figure.subplots(len(_SETTINGS), len(_PANELS), sharex=True)

@@ -2,7 +2,7 @@
 
 *Forests*: bagging and random forests whose trees are refitted by Prop. 2; ours move on to the
 deployed error. *Mechanisms*: one tree,
-where holes come by one mechanism at learning and by another at deployment.
+where values go missing by one mechanism at learning and by another at deployment.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ MECHANISMS = (Mechanism("mcar", 0.3), Mechanism("mar", 0.3), Mechanism("mnar", 0
 
 
 def forests(data: Insurance, rate: float, trial: int) -> list[Record]:
-    """Forests, holes at the same rate at learning and deployment."""
-    train, test = data.poked(rate, trial)
+    """Forests, missing values at the same rate at learning and deployment."""
+    train, test = data.incomplete(rate, trial)
     prototype = Mixture(FOREST_COMPONENTS, n_init=1, random_state=trial)
     learned = learn(prototype, train, data.columns())
     records = []
@@ -74,10 +74,10 @@ def mechanisms(data: Insurance, density: str, learning: Mechanism, trial: int) -
     columns = list(data.train.columns)
     seed = mask_seed(learning.rate, trial)
 
-    def poked(table: pd.DataFrame, mechanism: Mechanism, seed: int) -> pd.DataFrame:
-        return mechanism.poke(table, seed, data.train, columns, mechanism=trial)
+    def incomplete(table: pd.DataFrame, mechanism: Mechanism, seed: int) -> pd.DataFrame:
+        return mechanism.make_missing(table, seed, data.train, columns, mechanism=trial)
 
-    train = poked(data.train, learning, seed)
+    train = incomplete(data.train, learning, seed)
     learned = learn(candidates(trial)[density], train, data.columns())
     model = grow(train, data.y, 1, FAIR)
     robust = wrap(model, train, density=learned, nan_policy="lost")
@@ -85,7 +85,7 @@ def mechanisms(data: Insurance, density: str, learning: Mechanism, trial: int) -
     ours = refitted(robust, train, data.y)
     records = []
     for deployment in MECHANISMS:
-        test = poked(data.test, deployment, seed + TEST_SEED)
+        test = incomplete(data.test, deployment, seed + TEST_SEED)
         answers = {
             XGBOOST: model.predict(test),
             EXPECTED: robust.predict(test, n_jobs=1),

@@ -14,8 +14,8 @@ from benchmarks.paper.panels import FAIR, LEFT, PAPER, RIGHT
 from knothole.errors import InvalidInput
 
 _PANELS = {
-    LEFT: "Left panel: five trees, holes at deployment only",
-    RIGHT: "Right panel: one tree, holes at learning and deployment",
+    LEFT: "Left panel: five trees, missing values at deployment only",
+    RIGHT: "Right panel: one tree, missing values at learning and deployment",
 }
 _SETTINGS = {
     PAPER: "the paper's settings (learning rate 0.3, base score 0.5)",
@@ -23,11 +23,11 @@ _SETTINGS = {
 }
 
 _YARDSTICK = """\
-*Conditioned on the target* is `robust.refit_leaves(X, y)`: training holes are filled knowing y, and
-leaves move on towards the least error of deployed predictions. *Leaves of complete rows* is no
-method but a yardstick: the same tree, its leaves learned from the training rows before they had
-holes. What a method has above it is due to holes in training; the rest to the tree and to holes in
-test rows.
+*Conditioned on the target* is `robust.refit_leaves(X, y)`: missing values of training rows are
+drawn knowing y, and leaves move on towards the least error of deployed predictions. *Leaves of
+complete rows* is no method but a yardstick: the same tree, its leaves learned from the training
+rows before they had missing values. What a method has above it is due to missing values in
+training; the rest to the tree and to missing values in test rows.
 """
 
 
@@ -63,7 +63,7 @@ Written by `make reproduce`; every number is from a file in `docs/results`. Insu
 authors' encoding (36 dummies, their split; test rows are validation and test rows merged). RMSE,
 mean and standard deviation over {about["trials"]} trials. XGBoost with depth 5, lambda 1, squared
 error. Every dummy goes missing by itself. Densities take the dummies of a one-hot group as one
-variable: a hole in a one-hot group whose other dummies are known may be no secret at all.
+variable: a missing value in a one-hot group whose other dummies are known may be no secret at all.
 """
 
 
@@ -118,7 +118,7 @@ def _against_xgboost(results: pd.DataFrame) -> str:
 
 
 def _published(results: Path, choices: dict[str, Any]) -> str:
-    errors = pd.read_csv(results / "published_errors.csv").set_index("holes")
+    errors = pd.read_csv(results / "published_errors.csv").set_index("missing")
     model, density = choices["model"][0], choices["density"]
     numbers = errors.map(lambda value: "" if pd.isna(value) else f"{value:.0f}")
     scores = ", ".join(f"{one['density']} {one['valid_log_p']:.2f}" for one in density)
@@ -126,24 +126,28 @@ def _published(results: Path, choices: dict[str, Any]) -> str:
     above = published.above_target(errors)
     return f"""## The published masks
 
-The authors' own masks of their test rows (ten for each number of holes). The model was chosen on
-training and validation rows only: XGBoost with depth {model["max_depth"]}, learning rate
+The authors' own masks of their test rows (ten for each number of missing values). The model was
+chosen on training and validation rows only: XGBoost with depth {model["max_depth"]}, learning rate
 {model["learning_rate"]}, {model["n_estimators"]} trees (validation RMSE {model["valid_rmse"]:.0f}).
 So was the density, by log p of the validation rows: {scores}. Mean RMSE:
 
 {_markdown(numbers)}
 
-Other columns are the published errors, of another model: at 0 holes the difference is the model's.
-At 36 holes nothing is observed, and every method answers a constant.
+Other columns are the published errors, of another model: at 0 missing values the difference is the
+model's. At 36 missing values nothing is observed, and every method answers a constant.
 
-{_verdict("Below every published method at every number of holes", below)}
-{_verdict("At most 4700 / 5200 / 5900 / 6700 / 7650 at 3 / 7 / 10 / 14 / 18 holes", above)}"""
+{_verdict("Below every published method at every number of missing values", below)}
+{
+        _verdict(
+            "At most 4700 / 5200 / 5900 / 6700 / 7650 at 3 / 7 / 10 / 14 / 18 missing values", above
+        )
+    }"""
 
 
 def _forests(results: pd.DataFrame) -> str:
     text = [
         "## Left open by the paper: bagging and random forests\n",
-        "Ten trees of depth 5, holes at learning and deployment; each tree is refitted by itself,\n"
+        "Ten trees of depth 5, missing values at learning and deployment; each tree is refitted by itself,\n"
         "under a mixture of 4. "
         f"{results['trial'].nunique()} trials.\n",
     ]
@@ -157,7 +161,7 @@ def _mechanisms(results: pd.DataFrame) -> str:
     return "\n".join(
         [
             "## Left open by the paper: mechanisms that differ\n",
-            "One tree with the fair settings; holes by one mechanism at learning, by another at\n"
+            "One tree with the fair settings; missing values by one mechanism at learning, by another at\n"
             f"deployment. {results['trial'].nunique()} trials.\n",
             _spread(pairs, "pair", "learning / deployment"),
             "",

@@ -1,8 +1,9 @@
 """Figure 1 of Khosravi et al. (2020) on Insurance: in the authors' encoding, and by their rule.
 
-Left panel: five trees learned from complete rows, holes at deployment only. Right panel: one tree,
-the same rate of holes at learning and deployment. Every dummy goes missing by itself, completely at
-random; the test rows are the authors' validation and test rows, merged as in the paper.
+Left panel: five trees learned from complete rows, missing values at deployment only. Right panel:
+one tree, the same rate of missing values at learning and deployment. Every dummy goes missing by
+itself, completely at random; the test rows are the authors' validation and test rows, merged as in
+the paper.
 
 Two settings of XGBoost stand side by side. The *paper*'s are the defaults of its time, learning
 rate 0.3 and base score 0.5, which leave a single tree far too small, so that whoever refits its
@@ -123,8 +124,8 @@ class Insurance:
             for name, answer in answers.items()
         ]
 
-    def poked(self, rate: float, trial: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Training and test rows with their holes."""
+    def incomplete(self, rate: float, trial: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Training and test rows with their missing values."""
         seed = mask_seed(rate, trial)
         train: pd.DataFrame = missingness.mcar(self.train, rate, seed)
         test: pd.DataFrame = missingness.mcar(self.test, rate, seed + TEST_SEED)
@@ -176,7 +177,7 @@ def choose_density(X: pd.DataFrame, columns: Columns) -> str:
 
 
 def learn(density: Density, X: pd.DataFrame, columns: Columns) -> Density:
-    """A density like the one given, learned from rows with holes."""
+    """A density like the one given, learned from rows with missing values."""
     fresh: Density = clone(density)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -203,7 +204,7 @@ def left_panel(data: Insurance, density: str, trial: int) -> list[Record]:
         model = grow(data.train, data.y, TREES[LEFT], settings)
         robust = wrap(model, data.train, density=learned)
         for rate in RATES:
-            _, test = data.poked(rate, trial)
+            _, test = data.incomplete(rate, trial)
             answers = {
                 XGBOOST: model.predict(test),
                 MEDIAN: model.predict(test.fillna(middle)),
@@ -217,10 +218,11 @@ def right_panel(data: Insurance, density: str, rate: float, trial: int) -> list[
     """One trial of the right panel at one rate.
 
     One density over X serves all methods at deployment. Ours is what
-    :meth:`~knothole.robust.Robust.refit_leaves` does unless told otherwise: training holes are
-    filled knowing y, and leaves move on towards the least error of deployed predictions.
+    :meth:`~knothole.robust.Robust.refit_leaves` does unless told otherwise: missing values in
+    training are filled knowing y, and leaves move on towards the least error of deployed
+    predictions.
     """
-    train, test = data.poked(rate, trial)
+    train, test = data.incomplete(rate, trial)
     learned = learn(candidates(trial)[density], train, data.columns())
     middle = train.median()
     records = []

@@ -32,7 +32,7 @@ OURS = "knothole"
 DEPTHS = (2, 3, 4, 5)
 LEARNING_RATES = (0.03, 0.1, 0.3)
 MOST_TREES = 400
-#: The errors that this project set itself, by the number of holes.
+#: The errors that this project set itself, by the number of missing values.
 TARGETS: Mapping[int, float] = {3: 4700, 7: 5200, 10: 5900, 14: 6700, 18: 7650}
 
 _MASKS = "mc2/insurance/masks_tryI.npz"
@@ -45,15 +45,15 @@ class Published:
 
     Attributes
     ----------
-    holes : int array (numbers,)
-        Holes of every row.
+    missing_mask : int array (numbers,)
+        Missing values of every row.
     masks : bool array (numbers, repeats, rows, columns)
         True where an entry is missing.
     errors : DataFrame
-        Published means: a row for each number of holes, a column for each method.
+        Published means: a row for each number of missing values, a column for each method.
     """
 
-    holes: NDArray[np.int64]
+    missing: NDArray[np.int64]
     masks: NDArray[np.bool_]
     errors: pd.DataFrame
 
@@ -68,11 +68,11 @@ class Published:
                 f"{datasets.FOLDER} to a folder that has it."
             )
         with np.load(folder / _MASKS) as file:
-            holes, masks = file["k"].astype(np.int64), file["masks"].astype(np.bool_)
+            missing, masks = file["k"].astype(np.int64), file["masks"].astype(np.bool_)
         table = pd.read_csv(folder / _ERRORS)
         table = table[table["dataset"] == "insurance"]
         errors = table.pivot_table(index="k_missing", columns="method", values="rmse_mean")
-        return cls(holes, masks, errors)
+        return cls(missing, masks, errors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ def evaluate(data: str | os.PathLike[str] | None = None) -> tuple[pd.DataFrame, 
     Returns
     -------
     results : DataFrame
-        A row for each number of holes and repeat: ``holes``, ``repeat``, ``rmse``.
+        A row for each number of missing values and repeat: ``missing_mask``, ``repeat``, ``rmse``.
     choices : dict
         Candidates for model and density with their scores on the validation rows.
     """
@@ -147,11 +147,11 @@ def evaluate(data: str | os.PathLike[str] | None = None) -> tuple[pd.DataFrame, 
     model, density = choose_model(split), choose_density(split)
     robust = wrap(model.chosen, split.train.table, density=density.chosen)
     rows = []
-    for holes, repeats in zip(published.holes, published.masks, strict=True):
+    for missing, repeats in zip(published.missing, published.masks, strict=True):
         for repeat, mask in enumerate(repeats):
             answer = robust.predict(split.test.table.mask(mask), n_jobs=1)
             rows.append(
-                {"holes": int(holes), "repeat": repeat, "rmse": rmse(split.test.target, answer)}
+                {"missing": int(missing), "repeat": repeat, "rmse": rmse(split.test.target, answer)}
             )
     choices = {
         "model": model.tried.to_dict("records"), "density": density.tried.to_dict("records")
@@ -160,18 +160,20 @@ def evaluate(data: str | os.PathLike[str] | None = None) -> tuple[pd.DataFrame, 
 
 
 def compare(results: pd.DataFrame, errors: pd.DataFrame) -> pd.DataFrame:
-    """Ours and every published mean error side by side, a row for each number of holes."""
-    means = results.groupby("holes")["rmse"].mean().rename(OURS)
-    return pd.concat([means, errors.rename_axis(index="holes")], axis=1)
+    """Ours and every published mean error side by side, a row for each number of missing values."""
+    means = results.groupby("missing")["rmse"].mean().rename(OURS)
+    return pd.concat([means, errors.rename_axis(index="missing")], axis=1)
 
 
 def not_below(table: pd.DataFrame) -> list[str]:
     """Where :func:`compare` has a published method at or below ours."""
     found = []
-    for holes, errors in table.iterrows():
+    for missing, errors in table.iterrows():
         for method, error in errors.drop(OURS).items():
             if error <= errors[OURS]:
-                found.append(f"{holes} holes: {method} has {error:.1f}, ours {errors[OURS]:.1f}.")
+                found.append(
+                    f"{missing} missing values: {method} has {error:.1f}, ours {errors[OURS]:.1f}."
+                )
     return found
 
 
@@ -179,7 +181,7 @@ def above_target(table: pd.DataFrame) -> list[str]:
     """Where :func:`compare` is above the project's own targets."""
     own = table[OURS].to_dict()
     return [
-        f"{holes} holes: {own[holes]:.0f}, the target is {target:.0f}."
-        for holes, target in TARGETS.items()
-        if own[holes] > target
+        f"{missing} missing values: {own[missing]:.0f}, the target is {target:.0f}."
+        for missing, target in TARGETS.items()
+        if own[missing] > target
     ]

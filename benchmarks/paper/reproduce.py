@@ -196,8 +196,8 @@ def _open(
 
 
 def _choose(data: Insurance, rate: float) -> str:
-    """The density for a rate of holes, by the training rows of the first trial."""
-    return panels.choose_density(data.poked(rate, 0)[0], data.columns())
+    """The density for a rate of missing values, by the training rows of the first trial."""
+    return panels.choose_density(data.incomplete(rate, 0)[0], data.columns())
 
 
 def _choose_complete(data: Insurance) -> str:

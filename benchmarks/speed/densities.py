@@ -1,4 +1,4 @@
-"""Learning densities, and drawing completions."""
+"""Learning densities, and drawing draws."""
 
 import os
 import tracemalloc
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from benchmarks.speed.setting import Ratio, cpu, table, wall, with_holes, xgboost_model
+from benchmarks.speed.setting import Ratio, cpu, table, wall, with_missing, xgboost_model
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
@@ -23,35 +23,39 @@ SEEDS = range(3)
 
 def run():
     X, y = table(100_000)
-    holes = with_holes(X, 0.2)
-    training = wall(lambda: xgboost_model(holes, y, threads=2), 2)
+    incomplete = with_missing(X, 0.2)
+    training = wall(lambda: xgboost_model(incomplete, y, threads=2), 2)
     against = "XGBoost training 100 trees of depth 6"
     densities = {
         "Mixture(32)": (lambda seed=0: Mixture(32, random_state=seed), 3.0),
         "LatentTree(16)": (lambda seed=0: LatentTree(16, random_state=seed), 8.0),
     }
     for name, (make, target) in densities.items():
-        make().fit(holes[:4000])  # compiled: as many rows as take the same way
+        make().fit(incomplete[:4000])  # compiled: as many rows as take the same way
         # How many steps it takes depends on the start: the mean over a few.
-        times = [wall(lambda make=make, s=s: make(s).fit(holes), 1, warm=False) for s in SEEDS]
+        times = [wall(lambda make=make, s=s: make(s).fit(incomplete), 1, warm=False) for s in SEEDS]
         seconds = float(np.mean(times))
         yield Ratio(
-            "densities", f"{name} on 100,000 x 20, 20 % holes, two threads", seconds, training,
+            "densities", f"{name} on 100,000 x 20, 20 % missing values, two threads", seconds, training,
             against, target,
         )  # fmt: skip
         for rows, limit, note in ((10_000, None, WHY[name]), (1_000_000, 1.3, "")):
-            part = holes[:rows] if rows <= len(holes) else np.tile(holes, (rows // len(holes), 1))
+            part = (
+                incomplete[:rows]
+                if rows <= len(incomplete)
+                else np.tile(incomplete, (rows // len(incomplete), 1))
+            )
             one = wall(lambda make=make, part=part: make().fit(part), 1, warm=False)
             yield Ratio(
                 "densities", f"{name}: time per row at {rows:,} rows", one / rows,
-                seconds / len(holes), "time per row at 100,000 rows", limit, note,
+                seconds / len(incomplete), "time per row at 100,000 rows", limit, note,
             )  # fmt: skip
         tracemalloc.start()
-        make().fit(holes)
+        make().fit(incomplete)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         yield Ratio(
-            "densities", f"{name}: peak memory beside the input", peak, holes.nbytes,
+            "densities", f"{name}: peak memory beside the input", peak, incomplete.nbytes,
             "bytes of the input", 3.0,
         )  # fmt: skip
 
@@ -65,20 +69,20 @@ def run():
     )  # fmt: skip
 
     density = GaussianMixture(16, random_state=0).fit(X)
-    holes = with_holes(X, 0.3)
-    native = cpu(lambda: model.get_booster().inplace_predict(holes), 9)
+    incomplete = with_missing(X, 0.3)
+    native = cpu(lambda: model.get_booster().inplace_predict(incomplete), 9)
     with one_thread():
-        seconds = cpu(lambda: density.complete(holes, draws=64), 5)
+        seconds = cpu(lambda: density.complete(incomplete, draws=64), 5)
     yield Ratio(
         "densities",
-        "GaussianMixture(16).complete: 64 draws of 10,000 rows, 30 % holes, one thread",
+        "GaussianMixture(16).complete: 64 draws of 10,000 rows, 30 % missing values, one thread",
         seconds, native, "XGBoost inplace_predict of these rows", 2.0,
     )  # fmt: skip
 
 
 @contextmanager
 def one_thread():
-    """Completions on the calling thread, whose clock is read."""
+    """Draws on the calling thread, whose clock is read."""
     before = os.environ.get("KNOTHOLE_THREADS")
     os.environ["KNOTHOLE_THREADS"] = "1"
     try:

@@ -9,15 +9,15 @@ import time
 import numpy as np
 
 import knothole as kh
-from benchmarks.speed.setting import table, with_holes, xgboost_model
+from benchmarks.speed.setting import table, with_missing, xgboost_model
 
 OTHERS = 5000
-HOLES = 0.3
+MISSING_RATE = 0.3
 COMPONENTS = 128
 
 
 def measured(rows):
-    """Log p of other rows, RMSE of predictions for them with holes against f(x), CPU seconds."""
+    """Log p of other rows, RMSE of predictions for them with missing values against f(x), CPU seconds."""
     X, _ = table(rows)
     model = xgboost_model(*table(20_000), trees=50)
     start = time.process_time()
@@ -25,7 +25,7 @@ def measured(rows):
     seconds = time.process_time() - start
     other, _ = table(OTHERS, seed=1)
     robust = kh.wrap(model, X[:1000], density=density)
-    found = robust.predict(with_holes(other, HOLES, seed=1))
+    found = robust.predict(with_missing(other, MISSING_RATE, seed=1))
     error = float(np.sqrt(np.mean((found - model.predict(other)) ** 2)))
     return density.score(other), error, seconds
 

@@ -12,7 +12,7 @@ from benchmarks.speed.setting import (
     side_by_side,
     table,
     wall,
-    with_holes,
+    with_missing,
     xgboost_model,
 )
 from knothole.densities.gaussian.density import GaussianMixture
@@ -40,34 +40,37 @@ def run():
     for name, (density, limits, one) in targets.items():
         expectation = Expectation.of(ensemble, density.fit(X))
         for rate, limit in limits.items():
-            holes = with_holes(fresh, rate)
+            incomplete = with_missing(fresh, rate)
             native, ours = side_by_side(
-                lambda holes=holes: booster.inplace_predict(holes),
-                lambda e=expectation, holes=holes: e.margin(e.evidence(holes), threads=1),
+                lambda incomplete=incomplete: booster.inplace_predict(incomplete),
+                lambda e=expectation, incomplete=incomplete: e.margin(
+                    e.evidence(incomplete), threads=1
+                ),
             )
-            mean, error = expectation.margin(expectation.evidence(holes))
+            mean, error = expectation.margin(expectation.evidence(incomplete))
             rmse = np.sqrt(np.mean((mean[:, 0] - truth) ** 2))
             spread = np.sqrt(np.mean(error**2)) / truth.std()
             note = f"RMSE {rmse:.3f}"
             if not expectation.exact:
                 note += f", standard error {100 * spread:.2f} % of the target's sd"
             yield Ratio(
-                "expectation", f"{name}, 10,000 rows, {rate:.0%} holes, one thread", ours, native,
+                "expectation", f"{name}, 10,000 rows, {rate:.0%} missing values, one thread", ours, native,
                 "XGBoost inplace_predict of these rows", limit, note,
             )  # fmt: skip
             speeds[name, rate] = ours
-        yield _one_row(name, expectation, model, with_holes(fresh[:1], 0.3), one)
+        yield _one_row(name, expectation, model, with_missing(fresh[:1], 0.3), one)
         if name == "Mixture(32)":
-            yield _classified(X, y, with_holes(fresh, 0.3), expectation)
-        yield _two_threads(name, expectation, with_holes(fresh, 0.3))
+            yield _classified(X, y, with_missing(fresh, 0.3), expectation)
+        yield _two_threads(name, expectation, with_missing(fresh, 0.3))
 
-    holes = with_holes(fresh, 0.3)
+    incomplete = with_missing(fresh, 0.3)
     imputer = IterativeImputer(sample_posterior=True, random_state=0).fit(X)
-    instead = cpu(lambda: _averaged(imputer, booster, holes), 1)
-    rmse = np.sqrt(np.mean((_averaged(imputer, booster, holes) - truth) ** 2))
+    instead = cpu(lambda: _averaged(imputer, booster, incomplete), 1)
+    rmse = np.sqrt(np.mean((_averaged(imputer, booster, incomplete) - truth) ** 2))
     for name in ("Mixture(32)", "GaussianMixture(16)"):
         yield Ratio(
-            "expectation", f"{name} against {DRAWS} averaged posterior imputations, 30 % holes",
+            "expectation", f"{name} against {DRAWS} averaged posterior imputations, 30 % missing "
+            "values",
             speeds[name, 0.3], instead, "IterativeImputer(sample_posterior=True), XGBoost",
             1 / 100, f"their RMSE {rmse:.3f}",
         )  # fmt: skip
@@ -86,37 +89,37 @@ def _one_row(name, expectation, model, row, limit):
     )  # fmt: skip
 
 
-def _classified(X, y, holes, regressor):
+def _classified(X, y, incomplete, regressor):
     """A classifier's probabilities with their errors, against the regressor's time."""
     labels = (y > np.median(y)).astype(int)
     model = xgboost.XGBClassifier(n_estimators=100, max_depth=6, n_jobs=1).fit(X, labels)
     classifier = Expectation.of(read(model), regressor.density)
 
     def ask(expectation):
-        return expectation.predict(expectation.evidence(holes), threads=1)
+        return expectation.predict(expectation.evidence(incomplete), threads=1)
 
     _, error = ask(classifier)
     ours, theirs = side_by_side(lambda: ask(classifier), lambda: ask(regressor))
     return Ratio(
-        "expectation", "Mixture(32), a classifier: 10,000 rows, 30 % holes, one thread",
+        "expectation", "Mixture(32), a classifier: 10,000 rows, 30 % missing values, one thread",
         ours, theirs, "a regressor's expected predictions", 2.0,
         f"standard error {np.sqrt(np.mean(error**2)):.4f}",
     )  # fmt: skip
 
 
-def _two_threads(name, expectation, holes):
+def _two_threads(name, expectation, incomplete):
     """By the wall clock: nothing else may run."""
     one, two = (
-        wall(lambda n=n: expectation.margin(expectation.evidence(holes), threads=n), 5)
+        wall(lambda n=n: expectation.margin(expectation.evidence(incomplete), threads=n), 5)
         for n in (1, 2)
     )
     return Ratio(
-        "expectation", f"{name}, 10,000 rows, 30 % holes, two threads", two, one,
+        "expectation", f"{name}, 10,000 rows, 30 % missing values, two threads", two, one,
         "one thread, by the wall clock", 1 / 1.8,
     )  # fmt: skip
 
 
-def _averaged(imputer, booster, holes):
+def _averaged(imputer, booster, incomplete):
     return np.mean(
-        [booster.inplace_predict(imputer.transform(holes)) for _ in range(DRAWS)], axis=0
+        [booster.inplace_predict(imputer.transform(incomplete)) for _ in range(DRAWS)], axis=0
     )

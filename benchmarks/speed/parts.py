@@ -21,7 +21,7 @@ from distributed import Client, LocalCluster
 from sklearn.exceptions import ConvergenceWarning
 
 import knothole as kh
-from benchmarks.speed.setting import Ratio, table, with_holes, xgboost_model
+from benchmarks.speed.setting import Ratio, table, with_missing, xgboost_model
 from benchmarks.workers import spawned
 from knothole.densities.base import go_on
 from knothole.out_of_core.partitions import DaskPartitions, Sample
@@ -31,7 +31,7 @@ ROWS = int(os.environ.get("KNOTHOLE_ROWS", "1000000"))
 TIMES = int(os.environ.get("KNOTHOLE_TIMES", "2"))
 IN_FILE = 50_000
 STEPS = 8
-HOLES = 0.1
+MISSING_RATE = 0.1
 # Two processes with all in memory may have as much of the throughput more.
 THROUGHPUT = 1 / 0.85
 LINEAR = 1.3
@@ -87,10 +87,12 @@ def run():
 
 
 def written(place, rows, names):
-    """A table in files of a few rows each, with holes."""
+    """A table in files of a few rows each, with missing values."""
     place.mkdir()
     for number, start in enumerate(range(0, rows, IN_FILE)):
-        X = with_holes(table(min(IN_FILE, rows - start), seed=number)[0], HOLES, seed=number)
+        X = with_missing(
+            table(min(IN_FILE, rows - start), seed=number)[0], MISSING_RATE, seed=number
+        )
         pd.DataFrame(X, columns=names).to_parquet(place / f"part.{number:05d}.parquet")
 
 

@@ -9,7 +9,7 @@ import lightgbm
 import numpy as np
 import pandas as pd
 
-from benchmarks.speed.setting import Ratio, table, with_holes, xgboost_model
+from benchmarks.speed.setting import Ratio, table, with_missing, xgboost_model
 from benchmarks.workers import spawned
 from knothole.storage import load
 from knothole.wrapping import wrap
@@ -56,7 +56,7 @@ def cost(what, size):
 
 
 def used(model, X, y):
-    """The main path once: p(X) is chosen, the file written and read, rows with holes answered."""
+    """The main path once: p(X) is chosen, the file written and read, rows with missing values answered."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.knothole"
         wrap(model, X, y).save(path)
@@ -66,7 +66,7 @@ def used(model, X, y):
         rows.loc[::2, "level"] = None
         rows.loc[1::2, "number"] = np.nan
     else:
-        rows = with_holes(X[:10_000], 0.3)
+        rows = with_missing(X[:10_000], 0.3)
     assert np.isfinite(np.asarray(robust.predict(rows))).all()
 
 

@@ -9,7 +9,7 @@ import httpx2 as httpx
 import numpy as np
 import pandas as pd
 
-from benchmarks.speed.setting import COLUMNS, Ratio, table, wall, with_holes, xgboost_model
+from benchmarks.speed.setting import COLUMNS, Ratio, table, wall, with_missing, xgboost_model
 from knothole.densities.mixture.density import Mixture
 from knothole.serve import whatif
 from knothole.wrapping import wrap
@@ -22,7 +22,7 @@ def run():
     X, y = table(10_000)
     frame = pd.DataFrame(X, columns=NAMES)
     robust = wrap(xgboost_model(frame, y), frame, density=Mixture(32, random_state=0))
-    rows = pd.DataFrame(with_holes(X[:256], 0.3), columns=NAMES)
+    rows = pd.DataFrame(with_missing(X[:256], 0.3), columns=NAMES)
     alone = wall(lambda: [robust.predict(rows[i : i + 1]) for i in range(256)]) / 256
     questions = [{"rows": [row.dropna().to_dict()]} for _, row in rows.iterrows()]
     with whatif(robust).start() as serving:

@@ -83,7 +83,7 @@ def table(rows, seed=SEED):
     return X, y + 0.3 * rng.normal(size=rows)
 
 
-def with_holes(X, rate, seed=SEED + 1):
+def with_missing(X, rate, seed=SEED + 1):
     """A copy with entries missing completely at random."""
     X = X.copy()
     X[np.random.default_rng(seed).random(X.shape) < rate] = np.nan

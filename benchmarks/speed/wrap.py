@@ -11,7 +11,7 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 
 from benchmarks.speed.densities import one_thread
-from benchmarks.speed.setting import SEED, Ratio, cpu, process, wall, with_holes
+from benchmarks.speed.setting import SEED, Ratio, cpu, process, wall, with_missing
 from benchmarks.suite import datasets, models
 from knothole.errors import InvalidInput
 from knothole.missingness import mcar
@@ -66,7 +66,7 @@ def _on(name, X, y, task):
     else:
         yield Ratio("wrap", f"wrap(model, X, y), {size}", wrapping, MOST_SECONDS, "3 seconds", 1.0)
     numbers = X.apply(lambda x: x.cat.codes if x.dtype == "category" else x).to_numpy(float)
-    masked = with_holes(numbers, 0.3)
+    masked = with_missing(numbers, 0.3)
     yield Ratio(
         "wrap", f"IterativeImputer fitted to rows with 30 % missing values, {size}",
         process(lambda: IterativeImputer(random_state=SEED).fit(masked)), training, AGAINST,
@@ -91,11 +91,11 @@ def _corrected(model, X, y):
         "wrap", "wrap(model, X, y), pima_diabetes, and its correction, one thread",
         process(with_it, 3), process(without, 3), "the same with correction=False", 1.5,
     )  # fmt: skip
-    holes, kept, plain = mcar(X, 0.3, SEED), wrap(model, X, y, correction=True), without()
+    incomplete, kept, plain = mcar(X, 0.3, SEED), wrap(model, X, y, correction=True), without()
     yield Ratio(
         "wrap", "predict, pima_diabetes, 30 % more missing, with a correction, one thread",
-        cpu(lambda: kept.predict_proba(holes)),
-        cpu(lambda: plain.predict_proba(holes)),
+        cpu(lambda: kept.predict_proba(incomplete)),
+        cpu(lambda: plain.predict_proba(incomplete)),
         "the same with correction=False", 1.5,
     )  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""Knothole and what users would pick instead, side by side on tables with holes."""
+"""Knothole and what users would pick instead, side by side on tables with missing values."""

@@ -26,12 +26,12 @@ from knothole.errors import InvalidInput
 \b
 Examples:
   python -m benchmarks.suite -o runs/first --datasets abalone,titanic --peers knothole,native,median
-  python -m benchmarks.suite -o runs/same --holes same --repeats 5 --workers 8 --page docs
+  python -m benchmarks.suite -o runs/same --missing same --repeats 5 --workers 8 --page docs
   python -m benchmarks.suite -o runs/same --page docs --page-only
 
 The same command again continues a run that was stopped. Results are in OUTPUT/results.parquet,
 pictures beside them. A page (suite.md, and what it is written from in results/) has a section for
-each kind of --holes: run them one after the other, each in a directory of its own.
+each kind of --missing: run them one after the other, each in a directory of its own.
 """
 )
 @click.option("-o", "--output", type=options.FILE, default=Path("out/suite"), show_default=True,
@@ -40,7 +40,7 @@ each kind of --holes: run them one after the other, each in a directory of its o
 @click.option("--datasets", metavar="NAMES", help="With commas between; by default all.")
 @click.option("--peers", metavar="NAMES", help="With commas between; by default all installed.")
 @click.option(
-    "--holes",
+    "--missing",
     type=click.Choice(list(SETTINGS)),
     default="deployment",
     show_default=True,
@@ -63,7 +63,7 @@ def suite(
     data: Path | None,
     datasets: str | None,
     peers: str | None,
-    holes: str,
+    missing: str,
     repeats: int,
     first: int,
     max_rows: int,
@@ -72,14 +72,14 @@ def suite(
     page: Path | None,
     page_only: bool,
 ) -> None:
-    """Compare errors and times of knothole and its peers on tables with holes."""
+    """Compare errors and times of knothole and its peers on tables with missing values."""
     if page_only and page is None:
         raise click.UsageError("--page-only needs --page, the directory of the page.")
     if not page_only:
         plan = runner.Plan(
-            _peers(peers, holes),
+            _peers(peers, missing),
             datasets=_names(datasets or ""),
-            scenarios=SETTINGS[holes],
+            scenarios=SETTINGS[missing],
             repeats=repeats,
             first=first,
             max_rows=max_rows,
@@ -102,11 +102,11 @@ def suite(
         say(f"wrote {pages.write(page)}")
 
 
-def _peers(names: str | None, holes: str) -> list[Peer]:
+def _peers(names: str | None, missing: str) -> list[Peer]:
     """The peers asked for, by default all that have something to do."""
     known = all_peers()
     if names is None:
-        return [peer for name, peer in known.items() if name not in idle(holes)]
+        return [peer for name, peer in known.items() if name not in idle(missing)]
     wanted = _names(names)
     unknown = [name for name in wanted if name not in known]
     if unknown:

@@ -231,11 +231,12 @@ def by_dataset(duels: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_group(duels: pd.DataFrame) -> pd.DataFrame:
-    """How one peer does by the way holes come, "MCAR" and so on, and on "natural" tables.
+    """How one peer does by the way missing values come, "MCAR" and so on, and on "natural" tables.
 
-    Those have holes of their own, and are in the other groups too. Of a group: its ``cells``, the
-    share of duels that are no loss, ``ratio``, the geometric mean of the error over that of the
-    cell's best rival, the largest of these, and how many ``cells_behind`` are above 1.03.
+    Those have missing values of their own, and are in the other groups too. Of a group: its
+    ``cells``, the share of duels that are no loss, ``ratio``, the geometric mean of the error over
+    that of the cell's best rival, the largest of these, and how many ``cells_behind`` are above
+    1.03.
     """
     kind = duels["scenario"].str.split().str[0]
     groups = {name: duels[kind == name] for name in dict.fromkeys(kind)}

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.suite import datasets, models
 from benchmarks.suite.datasets import Dataset, Split
-from benchmarks.suite.peers.base import Peer, Poke, Training
+from benchmarks.suite.peers.base import MakeMissing, Peer, Training
 from benchmarks.suite.scenarios import Mechanism, Scenario, by_importance
 from knothole.report.methods import row_losses
 
@@ -52,7 +52,7 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A split of a dataset on which holes can be poked; the same for all peers."""
+    """A split of a dataset in which values can be made missing; the same for all peers."""
 
     split: Split
     columns: list[str]
@@ -66,32 +66,35 @@ class Stage:
         model.fit(split.train.table, split.train.target)
         return cls(split, by_importance(model, split.valid, repeat), repeat)
 
-    def poke(self, mechanism: Mechanism) -> Poke:
-        """How a mechanism pokes holes into a table of this dataset."""
+    def make_missing(self, mechanism: Mechanism) -> MakeMissing:
+        """How a mechanism makes values missing in a table of this dataset."""
 
-        def poke(table: pd.DataFrame, seed: int) -> pd.DataFrame:
-            return mechanism.poke(
+        def make_missing(table: pd.DataFrame, seed: int) -> pd.DataFrame:
+            return mechanism.make_missing(
                 table, seed, self.split.train.table, self.columns, mechanism=self.repeat
             )
 
-        return poke
+        return make_missing
 
     def training(self, scenario: Scenario) -> Training:
         """What a peer may learn from in a scenario."""
         train = self.split.train
-        table, has_holes = train.table, scenario.training is not None
+        table, has_missing = train.table, scenario.training is not None
         if scenario.training is not None:
-            table = self.poke(scenario.training)(table, _TRAINING_SEED)
+            table = self.make_missing(scenario.training)(table, _TRAINING_SEED)
         model = models.xgboost_factory(train.task, self.repeat)
-        poke = self.poke(scenario.deployment)
-        return Training(table, train.target, train.task, model, self.repeat, poke, has_holes)
+        make_missing = self.make_missing(scenario.deployment)
+        return Training(
+            table, train.target, train.task, model, self.repeat, make_missing, has_missing
+        )
 
     def test_table(self, scenario: Scenario) -> pd.DataFrame:
-        """The test rows with their holes."""
-        return self.poke(scenario.deployment)(self.split.test.table, _TEST_SEED)
+        """The test rows with their missing values."""
+        return self.make_missing(scenario.deployment)(self.split.test.table, _TEST_SEED)
 
 
-# Informed peers poke training rows with the seeds 0, 1, ...; these are far from them.
+# Informed peers make values of training rows missing with the seeds 0, 1, ...; these are far from
+# them.
 _TEST_SEED = 1_000_000
 _TRAINING_SEED = 2_000_000
 

@@ -114,7 +114,7 @@ REGISTRY: Mapping[str, Entry] = {
 }
 
 
-#: Tables with holes of their own in more than a row in twenty.
+#: Tables with missing values of their own in more than a row in twenty.
 NATURAL = ("adult", "credit_approval", "heart_hungarian", "hypothyroid", "pima_diabetes", "titanic")
 
 
@@ -128,7 +128,7 @@ class Dataset:
         As in :data:`REGISTRY`.
     table : DataFrame
         Features; text columns are pandas categories with all levels of the whole table, so that
-        every part of a split has the same. NaN are natural holes.
+        every part of a split has the same. NaN are natural missing values.
     target : float64 (rows,) or int64 (rows,)
         Numbers, or positions in ``classes``.
     task : Task

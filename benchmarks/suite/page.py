@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TITLES = {
-    "deployment": "Holes at deployment only",
-    "same": "Holes in training and deployment, by the same mechanism",
-    "changed": "Holes in training and deployment, by different mechanisms",
+    "deployment": "Missing values at deployment only",
+    "same": "Missing values in training and deployment, by the same mechanism",
+    "changed": "Missing values in training and deployment, by different mechanisms",
 }
 
 
@@ -74,13 +74,13 @@ def _head() -> str:
 
 Written by `make suite`; every number is from a file in `docs/results`. A *cell*
 is a dataset in a scenario. Its error is the RMSE of a regression, the log loss of a classification,
-averaged over the repeats. All peers see the same splits, the same holes and the same XGBoost
-settings, chosen beforehand; nothing is tuned by hand. Where only deployment has holes, peers marked
-\\* are told how they will come, and train a model for it.
+averaged over the repeats. All peers see the same splits, the same missing values and the same
+XGBoost settings, chosen beforehand; nothing is tuned by hand. Where only deployment has missing,
+peers marked \\* are told how they will come, and train a model for it.
 
 *knothole* is what `wrap(model, X, y)` gives by default: the model's leaves stay as they are, and
 in a column that had missing values in training, what a missing value means is inferred row by row.
-*knothole refitted*, where training has holes, is `wrap(model, X, y,
+*knothole refitted*, where training has missing, is `wrap(model, X, y,
 nan_policy="lost").refit_leaves(X, y)`: leaf values learned anew, conditioned on the target, and for
 regressions moved on to the deployed error. That last step was designed on samples of five of these
 tables, so that its share in the result is not a blind one.
@@ -183,14 +183,14 @@ def _duels(suite: Suite) -> str:
 
 def _groups(suite: Suite) -> str:
     lines = [
-        "### By the way holes come\n",
+        "### By the way missing values come\n",
         "Duels that are no loss; errors over those of the cell's best rival, whichever that is:\n"
         "geometric mean, largest, and cells where it is above 1.03. *natural*: tables that have\n"
-        "holes of their own, which are in the other groups too.\n",
+        "missing values of their own, which are in the other groups too.\n",
     ]
     rows = [
         {
-            "holes": name,
+            "missing": name,
             "ours": own,
             "cells": f"{group['cells']:g}",
             "no loss": percent(group["win_or_tie"]),
@@ -236,7 +236,11 @@ def _losses(suite: Suite) -> Iterator[str]:
         gap = (lost["error"] / lost["rival_error"] - 1).sort_values(ascending=False)
         lost = lost.loc[gap.index]
         told = sum(_informed(suite, rival) for rival in lost["rival"])
-        also = f", {told} of them against rivals that are told how holes come (\\*)" if told else ""
+        also = (
+            f", {told} of them against rivals that are told how values go missing (\\*)"
+            if told
+            else ""
+        )
         yield f"{len(lost)} of {len(fought)} duels{also}. The farthest behind first.\n"
         shown = pd.DataFrame(
             {
@@ -278,7 +282,7 @@ def _picture(suite: Suite, name: str, title: str) -> str:
 
 
 def _name(suite: Suite, peer: str) -> str:
-    """A peer, marked where it is told how holes come; ours are bold."""
+    """A peer, marked where it is told how values go missing; ours are bold."""
     marked = f"{peer}\\*" if _informed(suite, peer) else peer
     return f"**{marked}**" if peer in OWN else marked
 

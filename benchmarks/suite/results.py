@@ -1,7 +1,7 @@
 """Runs of the benchmark as they are kept beside their page: small, and complete.
 
-A page stands on the files of one to three settings (holes at deployment only, in training too by
-the same mechanism, or by another), and on nothing else::
+A page stands on the files of one to three settings (missing values at deployment only, in training
+too by the same mechanism, or by another), and on nothing else::
 
     FOLDER/suite.md                        the page
     FOLDER/results/suite_SETTING.parquet   every score and time, one row a scenario and repeat
@@ -30,8 +30,8 @@ from knothole.errors import InvalidInput
 SEEDS = (
     "four repeats, r // 4 alike, divide a dataset between their test rows; repeat r has the seed r "
     "for validation rows, model, imputers and mechanism, and r, r + 1 and so on for "
-    "masked copies to train on; holes of test rows are drawn with the seed 1000000, those of "
-    "training rows with 2000000; densities have the seed 0"
+    "masked copies to train on; missing values of test rows are drawn with the seed 1000000, "
+    "those of training rows with 2000000; densities have the seed 0"
 )
 
 

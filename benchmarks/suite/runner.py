@@ -55,7 +55,7 @@ class Plan:
     datasets : sequence of str, optional
         Names; the whole suite by default.
     scenarios : sequence of Scenario
-        How holes come.
+        How values go missing.
     repeats : int
         Splits of each dataset; repeat ``r`` has the seed ``r`` for everything.
     first : int
@@ -85,12 +85,12 @@ class Plan:
             raise InvalidInput(f"first must not be negative; got {self.first}.")
         if not self.peers or not self.scenarios:
             raise InvalidInput("a plan must have at least one peer and one scenario.")
-        idle = [peer.name for peer in self.peers if peer.needs_training_holes]
+        idle = [peer.name for peer in self.peers if peer.needs_missing_in_training]
         complete = [each.name for each in self.scenarios if each.training is None]
         if idle and complete:
             raise InvalidInput(
-                f"peers must not include {idle[0]!r}, which learns from holes in training: the "
-                f"scenario {complete[0]!r} has holes at deployment only."
+                f"peers must not include {idle[0]!r}, which learns from missing values in "
+                f"training: the scenario {complete[0]!r} has missing at deployment only."
             )
 
     def settings(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How holes come: in which rows, by which mechanism, at which rate."""
+"""How values go missing: in which rows, by which mechanism, at which rate."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Mechanism:
             return f"outage of column {self.place + 1}"
         return f"{self.kind.upper()} {self.rate:.0%}".replace("%", " %")
 
-    def poke(
+    def make_missing(
         self, table: pd.DataFrame, seed: int, reference: pd.DataFrame, columns: Sequence[str],
         mechanism: int,
     ) -> pd.DataFrame:  # fmt: skip
-        """Poke holes into a table.
+        """Make values missing in a table.
 
         Parameters
         ----------
@@ -72,20 +72,20 @@ class Mechanism:
         mechanism : int
             Seed of what is random in the mechanism itself.
         """
-        poked: pd.DataFrame
+        incomplete: pd.DataFrame
         if self.kind == "outage":
-            poked = missingness.outage(table, [columns[self.place]])
+            incomplete = missingness.outage(table, [columns[self.place]])
         elif self.kind == "mcar":
-            poked = missingness.mcar(table, self.rate, seed)
+            incomplete = missingness.mcar(table, self.rate, seed)
         else:
             apply: Callable[..., Any] = getattr(missingness, self.kind)
-            poked = apply(table, self.rate, seed, reference=reference, mechanism=mechanism)
-        return poked
+            incomplete = apply(table, self.rate, seed, reference=reference, mechanism=mechanism)
+        return incomplete
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Holes at deployment, and in training where there is a mechanism for it too."""
+    """Missing values at deployment, and in training where there is a mechanism for it too."""
 
     deployment: Mechanism
     training: Mechanism | None = None
@@ -102,14 +102,14 @@ _MCAR = tuple(Mechanism("mcar", rate) for rate in (0.1, 0.3, 0.5))
 _MAR = Mechanism("mar", 0.3)
 _MNAR = Mechanism("mnar", 0.3)
 
-#: A complete training table, holes at deployment only.
+#: A complete training table, missing values at deployment only.
 DEPLOYMENT = tuple(
     Scenario(mechanism)
     for mechanism in (*_MCAR, _MAR, *(Mechanism("outage", place=place) for place in range(3)))
 )
-#: Holes in training and deployment, by one mechanism.
+#: Missing values in training and deployment, by one mechanism.
 SAME = tuple(Scenario(mechanism, mechanism) for mechanism in (*_MCAR, _MAR))
-#: Holes in training and deployment, by two.
+#: Missing values in training and deployment, by two.
 CHANGED = (
     Scenario(_MCAR[1], _MAR),
     Scenario(_MAR, _MCAR[1]),

@@ -67,7 +67,7 @@ def download(name: str) -> pd.DataFrame:
 
 
 def rows(path: Path, names: str, number: str, separator: str = ",") -> pd.DataFrame:
-    """Lines of a text file as a table, types by what they hold, "?" a hole.
+    """Lines of a text file as a table, types by what they hold, "?" a missing value.
 
     ``names`` are those of the columns, with commas between. Some files have a header and some do
     not: a first line without a number in the column ``number`` is one. Comments (%, |), ARFF

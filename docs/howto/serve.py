@@ -1,4 +1,4 @@
-"""A wrapped model behind HTTP. A field of a row that is absent or null is a hole."""
+"""A wrapped model behind HTTP. A field of a row that is absent or null is missing."""
 
 import os
 from typing import Any

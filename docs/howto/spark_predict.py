@@ -1,4 +1,4 @@
-"""Predictions for a Spark DataFrame, with nulls as holes."""
+"""Predictions for a Spark DataFrame, with nulls as missing."""
 
 from collections.abc import Callable, Iterable, Iterator
 

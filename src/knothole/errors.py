@@ -42,7 +42,7 @@ class MissingExtra(KnotholeError, ImportError):
 
 
 class NotAMean(UserWarning):
-    """A model of quantiles was wrapped: its expectation over holes is no quantile of y."""
+    """A model of quantiles was wrapped: its expectation over missing values is no quantile of y."""
 
 
 class FewRows(UserWarning):

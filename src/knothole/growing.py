@@ -1,7 +1,7 @@
 """Own trees or grown ones, with refitted leaves or not: as asked for, or best on held-out rows.
 
 *Own* is the estimator trained on the table as it is. *Expected* is the same estimator trained on
-completions from p(x_m | x_o, y) (:mod:`knothole.leaves.induction`); y is known while trees grow
+draws from p(x_m | x_o, y) (:mod:`knothole.leaves.induction`); y is known while trees grow
 only, so that predictions go on under p(X).
 """
 
@@ -35,7 +35,7 @@ from knothole.densities.held_out import (
 from knothole.densities.mixture.density import Factorized
 from knothole.errors import InvalidInput
 from knothole.leaves.conditioning import Conditioned, TrainingTable
-from knothole.leaves.induction import Completions, Growing, Rows, aligned, expand, take
+from knothole.leaves.induction import Growing, Rows, TableDraws, aligned, expand, take
 from knothole.leaves.options import RefitOptions
 from knothole.robust import Robust
 from knothole.scoring import prediction_loss
@@ -134,7 +134,7 @@ def learn(lesson: Lesson, ways: list[Way]) -> tuple[Robust, Any, pd.DataFrame | 
             "such as density='auto', or use learn='own'."
         )
     ground = Ground.of(lesson, first, own)
-    if not ground.holes.any():
+    if not ground.missing_mask.any():
         ways = [Way("own", 0.0, ways[-1].refit_leaves)]
     trial = compare(ground, first, ways) if len(ways) > 1 else None
     way = ways[0] if trial is None else chosen(trial, ways)
@@ -176,7 +176,7 @@ class Ground:
         matrix = with_nan(base.columns_.matrix(lesson.table), sentinel, base.columns_)
         training = TrainingTable(matrix, None, row_weights(lesson.weight, len(matrix)))
         ground = cls(lesson, own, base, training, sentinel, base.columns_.nullable)
-        if lesson.how.nan_policy == "infer" and ground.holes.any():
+        if lesson.how.nan_policy == "infer" and ground.missing_mask.any():
             return replace(ground, values=ground.meaningful())
         return ground
 
@@ -194,11 +194,11 @@ class Ground:
         if way.learn == "own":
             return self.own
         lesson, how, matrix = self.lesson, self.lesson.how, self.training.matrix
-        completions = Completions(
-            self.parts, lesson.table, matrix, self.holes, self.known.target, way.redraw
+        table_draws = TableDraws(
+            self.parts, lesson.table, matrix, self.missing_mask, self.known.target, way.redraw
         )
         seed = int(check_random_state(how.random_state).randint(2**31 - 1))
-        growing = Growing(completions, lesson.y, lesson.weight, how.draws, seed, self.others)
+        growing = Growing(table_draws, lesson.y, lesson.weight, how.draws, seed, self.others)
         return growing.fit(how.estimator, **lesson.fit_params)
 
     def robust(self, way: Way, model: Any) -> Robust:
@@ -238,7 +238,7 @@ class Ground:
         """What completes which rows, given y: each a density that was not told of them.
 
         A density over (X, y) that has learned a row knows its y too well, and trees would find it
-        again in the completions.
+        again in the draws.
 
         Rows of rare classes, and all where a column is rare or the caller gave a density over
         (X, y), are completed by the one that knows all rows.
@@ -260,16 +260,16 @@ class Ground:
             parts.append((fitted, np.flatnonzero(fold == number)))
         return tuple(parts)
 
-    def others(self, X: Any, y: NDArray[Any]) -> Completions:
-        """Completions of rows that are not learned from."""
+    def others(self, X: Any, y: NDArray[Any]) -> TableDraws:
+        """Draws of rows that are not learned from."""
         columns = self.density.columns_
         matrix = with_nan(columns.matrix(X), self.sentinel, columns)
         target = self.known.given(self.lesson.y, y)
         parts = ((self.known.density, np.arange(len(matrix))),)
-        return Completions(parts, X, matrix, missing_in(columns, matrix), target)
+        return TableDraws(parts, X, matrix, missing_in(columns, matrix), target)
 
     @property
-    def holes(self) -> Mask:
+    def missing_mask(self) -> Mask:
         """Entries that are completed, (rows, columns)."""
         columns = self.base.columns_.with_nullable(self.values)
         return missing_in(columns, self.training.matrix)
@@ -277,8 +277,8 @@ class Ground:
     def meaningful(self) -> Mask:
         """Columns in which NaN says something of y that what is observed does not, (columns,).
 
-        Where holes come at random, y is as far from its mean given x_o, on average, whether a
-        variable is observed or not.
+        Where values go missing at random, y is as far from its mean given x_o, on average, whether
+        a variable is observed or not.
         """
         columns, density, found = self.base.columns_, self.known.density, self.values.copy()
         rows = sample_rows(len(self.lesson.y))
@@ -303,7 +303,7 @@ class Ground:
 
 
 def compare(ground: Ground, first: Robust, ways: list[Way]) -> pd.DataFrame | None:
-    """Mean losses of ways on rows held out with the holes they have; None where none can be.
+    """Mean losses of ways on rows held out with the missing values they have; None where none can be.
 
     Each with the standard error of what it is more than the least.
 

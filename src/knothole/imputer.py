@@ -27,7 +27,7 @@ from knothole.errors import InvalidInput
 
 
 class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Fills holes with plausible values; for models of any kind, none is needed here.
+    """Fills missing values with plausible values; for models of any kind, none is needed here.
 
     Numbers stay in the range and of the kind they have in training, categories among their levels.
     Which row it is decides the draw, not its place: a row that comes again is filled the same.
@@ -35,8 +35,8 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Parameters
     ----------
     density : str, Density, or sequence of densities
-        What holes are drawn from, by name as in :func:`knothole.wrap`. Of several, the one that
-        explains masked held-out rows best.
+        What missing values are drawn from, by name as in :func:`knothole.wrap`. Of several, the one
+        that explains masked held-out rows best.
     columns : Columns, optional
         Description of the columns; inferred from the table by default.
     one_hot : "auto" or mapping, optional
@@ -73,7 +73,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn p(X) from a table with holes.
+        """Learn p(X) from a table with missing values.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Any:
-        """The table with every hole filled, of its own class; see ``set_output`` for others."""
+        """The table with every missing value filled, of its own class; see ``set_output`` for others."""
         check_is_fitted(self)
         return self.impute(X)
 
@@ -141,7 +141,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 
 def imputed(
-    table: Any, density: Any, evidence: Evidence, holes: Mask, draws: int | None, seed: int
+    table: Any, density: Any, evidence: Evidence, missing_mask: Mask, draws: int | None, seed: int
 ) -> Any:
     """A table with its missing values drawn: once, or ``draws`` times, one under the other.
 
@@ -152,7 +152,7 @@ def imputed(
     density : Density
     evidence : Evidence
         What its rows say.
-    holes : bool (rows, columns)
+    missing_mask : bool (rows, columns)
         Which entries to fill.
     draws : int, optional
     seed : int
@@ -161,5 +161,7 @@ def imputed(
     points = drawn_rows(density, evidence, draws or 1, seed)
     columns: Columns = density.columns_
     own = points[:, :, : len(columns.variables)]
-    done = [filled(table, columns, columns.decode(own[:, k]), holes) for k in range(own.shape[1])]
+    done = [
+        filled(table, columns, columns.decode(own[:, k]), missing_mask) for k in range(own.shape[1])
+    ]
     return done[0] if draws is None else long(done)

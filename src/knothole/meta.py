@@ -64,15 +64,15 @@ SHARED = """Parameters
         (with ``learn="auto"`` this is tried for own trees only).
     learn : {"own", "expected", "auto"}
         "own" trains the estimator on the table as it is. "expected" grows its trees under the
-        expected loss: it is trained on weighted completions of the incomplete rows, drawn from
+        expected loss: it is trained on weighted draws of the incomplete rows, drawn from
         p(x_m | x_o, y) (:func:`knothole.expand`). Every missing value is integrated over then, but
         in columns in which it says something of y it is "not recorded" (with
         ``nan_policy="lost"`` nowhere). "auto" is what predicts rows held out better (than own
         trees with refitted leaves: by more than its standard error). Without missing values all are
         the same.
     draws : int
-        Completions of each incomplete row, for "expected"; fewer where they would take up more
-        than 2 GiB. Forests and bags of scikit-learn hold one completion of the table at a time,
+        Draws of each incomplete row, for "expected"; fewer where they would take up more
+        than 2 GiB. Forests and bags of scikit-learn hold one draw of the table at a time,
         whatever the draws: each of their trees has one of its own.
     redraw : float or "auto"
         Part of what is observed in incomplete rows that is drawn anew as well. The rows
@@ -151,7 +151,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         X : table
-            Holes are allowed where the model itself can be trained on them.
+            Missing values are allowed where the model itself can be trained on them.
         y : array (rows,)
         sample_weight : array (rows,), optional
             For the model, the density and the leaves.

@@ -166,7 +166,7 @@ class Robust:
     ensemble_ : Ensemble
         The model's trees.
     density_ : Density
-        What holes are integrated under.
+        What missing values are integrated under.
     columns_ : Columns
         The columns, as the training table showed them.
     selection_ : pandas.DataFrame or None
@@ -186,8 +186,8 @@ class Robust:
     correction_ : pandas.DataFrame or None
         What correcting expected predictions gains, as a share of their squared (or log) loss
         against the model's own output, on rows held out: where other columns determine what is
-        missing, where a column is gone, and where other holes are; the number of trees, the
-        ``share`` of their step that is taken, whether they were ``kept``, and ``why`` not. None
+        missing, where a column is gone, and where other missing values are; the number of trees,
+        the ``share`` of their step that is taken, whether they were ``kept``, and ``why`` not. None
         where no correction was looked for.
     """
 
@@ -230,7 +230,7 @@ class Robust:
 
     @property
     def density_(self) -> Density:
-        """What holes are integrated under."""
+        """What missing values are integrated under."""
         return self.expectation_.density
 
     @property
@@ -345,7 +345,7 @@ class Robust:
     ) -> Any:
         """Expected prediction given what is observed: shape and meaning of the model's ``predict``.
 
-        A row without holes has the model's own prediction.
+        A row without missing values has the model's own prediction.
 
         An isolation forest has -1 for rows whose expected score is below its threshold, 1 for
         others; a quantile forest quantiles of y; a survival forest the expected risk.
@@ -356,9 +356,9 @@ class Robust:
         lost : bool (rows, columns), optional
             Missing values that are known to have been lost; see the class.
         return_std : bool
-            Whether to return also the standard deviation that the holes cause; for a classifier
-            that of the predicted label's probability, for an isolation forest of the score, for a
-            quantile forest of the mean of y.
+            Whether to return also the standard deviation that the missing values cause; for a
+            classifier that of the predicted label's probability, for an isolation forest of the
+            score, for a quantile forest of the mean of y.
         return_error : bool
             Whether to return also the standard error of every answer, after them: 0 where it is
             exact, otherwise that of the draws it comes from. For a classifier that of the
@@ -601,8 +601,8 @@ class Robust:
     ) -> Any:
         """Expected probabilities of the classes, (rows, classes), and if asked more.
 
-        ``return_std`` adds the standard deviation that the holes cause, ``return_error`` the
-        standard errors of what is returned, after it. A classifier of several targets has lists
+        ``return_std`` adds the standard deviation that the missing values cause, ``return_error``
+        the standard errors of what is returned, after it. A classifier of several targets has lists
         of tables, as in scikit-learn. ``corrected=False`` leaves out the correction
         (:attr:`correction_`), if there is one.
         """
@@ -910,8 +910,8 @@ class Robust:
 
         A column's value is what knowing it adds to the expected prediction, averaged over all
         orders in which the row's columns can become known. The values of a row add up to
-        E[f given the row] - E[f]. Holes remain holes and have the value 0. A column that the model
-        does not use has a value where it tells of others.
+        E[f given the row] - E[f]. Missing values remain missing and have the value 0. A column that
+        the model does not use has a value where it tells of others.
 
         Parameters
         ----------
@@ -988,11 +988,12 @@ class Robust:
         handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
     ) -> Acquisition:
-        """What to find out next: the expected gain of knowing each hole.
+        """What to find out next: the expected gain of knowing each missing value.
 
-        For a regressor the gain is what knowing the hole is expected to take off the variance of
-        the prediction that is due to holes, the square of ``predict(X, return_std=True)[1]``; for
-        a classifier, off the Brier score of its probabilities, or their entropy.
+        For a regressor the gain is what knowing the missing value is expected to take off the
+        variance of the prediction that is due to missing values, the square of ``predict(X,
+        return_std=True)[1]``; for a classifier, off the Brier score of its probabilities, or their
+        entropy.
 
         Parameters
         ----------
@@ -1004,11 +1005,11 @@ class Robust:
         criterion : {"brier", "entropy"}, optional
             For classifiers; by default the Brier score.
         budget : float, optional
-            Plan what to find out for so much: one hole after the other, each by what it adds to
-            those before, for each unit of cost.
+            Plan what to find out for so much: one missing value after the other, each by what it
+            adds to those before, for each unit of cost.
         stop : float, optional
             For classifiers: how sure the predicted label must be to remain, between 0 and 1. Rows
-            where it is have no best hole.
+            where it is have no best missing value.
         lost : bool (rows, columns), optional
             Missing values that are known to have been lost; see the class.
         handle_unknown, absent
@@ -1070,7 +1071,7 @@ class Robust:
         handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
     ) -> Any:
-        """Plausible rows: every hole is drawn from p(what is missing | what is known).
+        """Plausible rows: every missing value is drawn from p(what is missing | what is known).
 
         What was observed comes back bit for bit. A draw is no best guess: it varies as much as
         the truth does, so that what is computed of many draws shows how sure it is.
@@ -1213,17 +1214,17 @@ class Robust:
         sample_weight: Any = None,
         **changes: Any,
     ) -> Robust:
-        """A model whose leaf values suit rows with holes.
+        """A model whose leaf values suit rows with missing values.
 
         For models that were trained on such rows. The leaves of one that was trained on complete
-        rows have been learned from more than rows with holes can tell, and where columns tell
-        little of each other forests may lose: compare both on rows held out.
+        rows have been learned from more than rows with missing values can tell, and where columns
+        tell little of each other forests may lose: compare both on rows held out.
 
         Parameters
         ----------
         X : table
-            Training rows, with holes. Of a Dask DataFrame or Array, or of the path of CSV or
-            Parquet files, 200,000 rows, drawn evenly from all, are what everything is chosen by;
+            Training rows, with missing values. Of a Dask DataFrame or Array, or of the path of CSV
+            or Parquet files, 200,000 rows, drawn evenly from all, are what everything is chosen by;
             leaves are then solved for with sums over all rows.
         y : array (rows,)
             Their targets or labels; a Dask Series or Array, where ``X`` is one of Dask, and the
@@ -1268,7 +1269,7 @@ class Robust:
         if self.ensemble_.curves:
             raise InvalidInput(
                 f"refit_leaves: the leaves of a {self.model_name_} are samples of y, not numbers "
-                f"to be found anew. Train it on weighted completions instead: knothole.expand."
+                f"to be found anew. Train it on weighted draws instead: knothole.expand."
             )
         expectation, options = self.expectation_, (options or RefitOptions()).changed(**changes)
         parts, drawn = partitions_of(X, y, sample_weight, self.columns_), None
@@ -1585,9 +1586,9 @@ def _say_refit(robust: Robust) -> list[str]:
 
 def _say_how(robust: Robust) -> str:
     expectation = robust.expectation_
-    how = "exact" if expectation.exact else "from completions, with a standard error"
+    how = "exact" if expectation.exact else "from draws, with a standard error"
     if not expectation.ensemble.link.linear:
-        return f"margins {how}; predictions from completions"
+        return f"margins {how}; predictions from draws"
     return how
 
 

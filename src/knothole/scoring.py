@@ -55,7 +55,7 @@ class PredictionLoss:
         """Losses of the held-out rows."""
         expectation = Expectation.of(self.ensemble, density, tol=None, spread=self.spread)
         # What was hidden is known here: densities are compared without inferring it.
-        evidence = density.extended(density.columns_.evidence(part.matrix, part.holes), None)
+        evidence = density.extended(density.columns_.evidence(part.matrix, part.missing_mask), None)
         return self.measure(expectation.predict(evidence)[0], self.truth[part.held])
 
 
@@ -95,8 +95,8 @@ def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any
         constant = np.quantile(truth[:, 0], levels) if levels else truth.mean(axis=0)
         if measure(response, truth).sum() < measure(constant[None], truth).sum():
             return PredictionLoss(ensemble, truth, measure, everyone, spread, of_y=not levels)
-    hole = missing_in(columns, matrix) & ensemble.used
-    eligible = np.asarray(~hole.any(axis=1))
+    missing = missing_in(columns, matrix) & ensemble.used
+    eligible = np.asarray(~missing.any(axis=1))
     return PredictionLoss(ensemble, response, squared, eligible, spread)
 
 

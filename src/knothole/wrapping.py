@@ -76,7 +76,7 @@ def wrap(
     random_state: Any = 0,
     verbose: Verbose = "auto",
 ) -> Robust:
-    """Make a fitted tree model answer rows with holes by its expected prediction.
+    """Make a fitted tree model answer rows with missing values by its expected prediction.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def wrap(
         with their defaults. A density that is not fitted is cloned and fitted; one that is must
         have been fitted on the same columns. An object of your own must have
         ``complete(X, draws)``: float64 (rows, columns) with categories as codes in, (rows, draws,
-        columns) without holes out.
+        columns) without missing values out.
     columns : Columns, optional
         Description of the columns, instead of what model and table show.
     one_hot : "auto" or mapping, optional
@@ -132,17 +132,17 @@ def wrap(
         more draws. None for what the first draws give.
     correction : {"auto", True, False}
         Whether to correct expected predictions for what the density gets wrong, by what the model
-        says of rows that it was not trained on, with holes put into them; see ``correction_``.
-        "auto": where the density is chosen here, such rows are to be had (``X_valid``, or with
-        ``y_train`` clones of the model, each fitted without some rows), and where the correction
-        gains more than twice its standard error on rows held out, against the model's output and,
-        where known, against y. True: whatever the density, on training rows if there are no
-        others, and whether or not the gain is beyond doubt.
+        says of rows that it was not trained on, with missing values put into them; see
+        ``correction_``. "auto": where the density is chosen here, such rows are to be had
+        (``X_valid``, or with ``y_train`` clones of the model, each fitted without some rows), and
+        where the correction gains more than twice its standard error on rows held out, against the
+        model's output and, where known, against y. True: whatever the density, on training rows if
+        there are no others, and whether or not the gain is beyond doubt.
     patterns : bool (patterns, columns) or callable, optional
-        How holes come at deployment, for the correction: patterns to draw from, or a function
-        ``patterns(X, seed)`` that returns a mask of the table's shape, such as
+        How values go missing at deployment, for the correction: patterns to draw from, or a
+        function ``patterns(X, seed)`` that returns a mask of the table's shape, such as
         ``lambda X, seed: knothole.missingness.mar_mask(X, 0.3, seed)``. Half of the rows that it
-        learns from have such holes.
+        learns from have such missing values.
     X_valid : table, optional
         Rows that the model was not trained on, for the correction to learn from; a few hundred at
         least. They need no targets.
@@ -167,8 +167,8 @@ def wrap(
     >>> X[:, 1] += X[:, 0]
     >>> model = DecisionTreeRegressor(max_depth=3).fit(X, X.sum(axis=1))
     >>> robust = kh.wrap(model, X, density=kh.Mixture(n_components=4, random_state=0))
-    >>> hole = np.nan
-    >>> low, high = robust.predict([[-1.0, hole], [1.0, hole]])
+    >>> missing = np.nan
+    >>> low, high = robust.predict([[-1.0, missing], [1.0, missing]])
     >>> bool(low < 0 < high)
     True
     """
@@ -327,7 +327,7 @@ def _warn_of_quantiles(levels: tuple[float, ...]) -> None:
             f"predictions given what is known, and an expected quantile is no quantile: the more "
             f"is missing, the further it is from covering that share of y. To say something of y "
             f"use robust.conformalize(X, y).predict_interval(X), which holds for every pattern of "
-            f"holes; a model of several quantiles serves it best.",
+            f"missing values; a model of several quantiles serves it best.",
             NotAMean,
             stacklevel=3,
         )
@@ -348,8 +348,9 @@ def _warn_of_few_rows(rows: int) -> None:
     if rows < TOO_FEW_TO_HOLD_OUT:
         warnings.warn(
             f"X_train has {rows} row(s): from fewer than {TOO_FEW_TO_HOLD_OUT} a density learns "
-            f"hardly more than the values that each column has, and answers to rows with holes are "
-            f"little better than a guess. Pass more rows like them; they need no targets.",
+            f"hardly more than the values that each column has, and answers to rows with missing "
+            f"values are little better than a guess. Pass more rows like them; they need no "
+            f"targets.",
             FewRows,
             stacklevel=3,
         )

@@ -58,11 +58,11 @@ def small_model(task: Task):
     )  # fmt: skip
 
 
-def poke(table: pd.DataFrame, seed: int) -> pd.DataFrame:
+def make_missing(table: pd.DataFrame, seed: int) -> pd.DataFrame:
     return missingness.mcar(table, 0.3, seed)
 
 
 def small_training(task: Task, **options) -> Training:
     dataset = small_dataset(task)
-    options = {"poke": poke} | options
+    options = {"poke": make_missing} | options
     return Training(dataset.table, dataset.target, task, small_model(task), **options)

@@ -147,8 +147,8 @@ def test_by_dataset_every_dataset_counts_once():
     assert analysis.by_dataset(failed).loc["rival", "datasets"] == 9
 
 
-def test_groups_by_the_way_holes_come():
-    """Against the best rival of each cell; a table with holes of its own is in two groups."""
+def test_groups_by_the_way_missing_values_come():
+    """Against the best rival of each cell; a table with missing values of its own is in two groups."""
     lines = [
         ("concrete", "MCAR 10 %", "a", 1.0, 1.0, "tie"),
         ("concrete", "MCAR 10 %", "b", 1.0, 2.0, "win"),

@@ -148,7 +148,7 @@ def test_bins_contain_their_right_end(table):
     assert codes.tolist() == [0, *range(len(edges) - 1)]
 
 
-def test_holes_and_values_that_training_did_not_have(table):
+def test_missing_values_and_values_that_training_did_not_have(table):
     binned = binning.OneHotBinning().fit(table)
     rows = table.iloc[:2].assign(income=[1e9, np.nan], children=[9, np.nan], region=["north", None])
     encoded = binned.transform(rows).table

@@ -92,8 +92,8 @@ def test_the_suite_loads(data, name):
     else:
         assert np.unique(found.target).tolist() == list(range(len(found.classes)))
         assert (len(found.classes) == 2) == (found.task is Task.BINARY)
-    holes = found.table.isna().any(axis=1).mean()
-    assert holes > 0.05 if name in datasets.NATURAL else holes < 0.02
+    incomplete = found.table.isna().any(axis=1).mean()
+    assert incomplete > 0.05 if name in datasets.NATURAL else incomplete < 0.02
 
 
 # --- splits --------------------------------------------------------------------------------------

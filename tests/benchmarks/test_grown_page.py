@@ -61,7 +61,7 @@ def test_errors_of_shifts_are_multiples_of_natives_whatever_the_table():
 
 def times():
     return pd.DataFrame(
-        {"estimator": ["a", "a", "b"], "repeat": [0, 1, 0], "rows": 10, "completions": 70,
+        {"estimator": ["a", "a", "b"], "repeat": [0, 1, 0], "rows": 10, "draws": 70,
          "own": [1.0, 3.0, 5.0], "drawing": [0.4, 0.4, 0.0], "training": [8.0, 8.0, 10.0]}
     )  # fmt: skip
 

@@ -8,17 +8,19 @@ from benchmarks.intervals import page, peers, tables
 
 
 def mean_of_known(X):
-    """A predictor that takes holes: the mean of what is known, 0 where nothing is."""
+    """A predictor that takes missing values: the mean of what is known, 0 where nothing is."""
     known = ~np.isnan(X)
     mean = np.where(known, X, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
     return np.stack([mean, mean], axis=1)
 
 
-def rows_of(holes, holes_test, n=39):
+def rows_of(missing, missing_mask_test, n=39):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 2))
-    X_test = rng.normal(size=(len(holes_test), 2))
-    return peers.Rows(X, np.broadcast_to(holes, X.shape), X[:, 0], X_test, np.array(holes_test))
+    X_test = rng.normal(size=(len(missing_mask_test), 2))
+    return peers.Rows(
+        X, np.broadcast_to(missing, X.shape), X[:, 0], X_test, np.array(missing_mask_test)
+    )
 
 
 def test_exact_hides_calibration_rows_like_the_one_that_asks():
@@ -49,12 +51,12 @@ def test_nested_compares_under_the_union_of_both_patterns():
     np.testing.assert_allclose(found, [[centre - bound, centre + bound]])
 
 
-@pytest.mark.parametrize("holes", tables.HOLES)
-def test_made_tables_and_their_holes(holes):
+@pytest.mark.parametrize("missing", tables.MISSING)
+def test_made_tables_and_their_missing_values(missing):
     parts = tables.split("curved", 100)
-    calibration, test = tables.masks("curved", holes, parts, 100)
+    calibration, test = tables.masks("curved", missing, parts, 100)
     assert calibration.shape == parts.parts[1].shape and test.shape == parts.parts[2].shape
-    assert test.any() and calibration.any() == (holes != "outage")
+    assert test.any() and calibration.any() == (missing != "outage")
 
 
 def test_page_says_what_was_missed(tmp_path):
@@ -65,7 +67,7 @@ def test_page_says_what_was_missed(tmp_path):
             for pattern, hits in zip((".", "?"), covered, strict=True):
                 width = 1000.0 if method == "knothole" else 500.0 + seed
                 lines.append(("linear", "MCAR", "mean", seed, method, pattern, 1000, hits, width))
-    names = ["table", "holes", "model", "seed", "method", "pattern", "rows", "covered", "width"]
+    names = ["table", "missing", "model", "seed", "method", "pattern", "rows", "covered", "width"]
     page.write(tmp_path, pd.DataFrame(lines, columns=names).assign(own=1000.0, seconds=1.0))
     text = (tmp_path / "intervals.md").read_text()
     assert "outside 89 to 92 %: linear MCAR (81.0% ± 0.0%)" in text

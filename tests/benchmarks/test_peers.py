@@ -1,11 +1,11 @@
-"""Every peer answers every task, knows what it should, and leaves rows without holes alone."""
+"""Every peer answers every task, knows what it should, and leaves rows without missing values alone."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 import pytest
-from tests.benchmarks.tables import poke, small_dataset, small_training
+from tests.benchmarks.tables import make_missing, small_dataset, small_training
 
 from benchmarks.suite import models
 from benchmarks.suite.peers import imputation
@@ -45,7 +45,7 @@ def loss_of_knowing_nothing(task: Task, target: np.ndarray) -> float:
 def test_every_peer_answers_every_task(name, task):
     peer = present(name).fit(small_training(task))
     dataset = small_dataset(task, rows=200, seed=1)
-    found = peer.predict(poke(dataset.table, 7))
+    found = peer.predict(make_missing(dataset.table, 7))
     assert np.isfinite(found).all()
     if task is Task.REGRESSION:
         assert found.shape == (200,)
@@ -53,14 +53,15 @@ def test_every_peer_answers_every_task(name, task):
         assert found.shape == (200, 2 if task is Task.BINARY else 3)
         np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
         assert (found >= 0).all()
-    # Classes in the wrong order would do worse than no answer; so may these two, with holes.
+    # Classes in the wrong order would do worse than no answer; so may these two, with missing
+    # values.
     if name not in ("native", "mode"):
         loss = row_losses(task, dataset.target, found).mean()
         assert loss < loss_of_knowing_nothing(task, dataset.target)
 
 
 @pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if not peer.informed])
-def test_rows_without_holes_are_the_models_own(name):
+def test_rows_without_missing_values_are_the_models_own(name):
     if name in ("ydf", "knothole refitted", "knothole grown"):
         pytest.skip("it has a model of its own, or leaves")
     training = small_training(Task.REGRESSION)
@@ -69,32 +70,32 @@ def test_rows_without_holes_are_the_models_own(name):
     np.testing.assert_allclose(present(name).fit(training).predict(table), own, rtol=1e-5)
 
 
-def test_informed_peers_are_told_how_holes_come():
+def test_informed_peers_are_told_how_missing_values_come():
     asked = []
 
     def counted(table, seed):
         asked.append(seed)
-        return poke(table, seed)
+        return make_missing(table, seed)
 
-    Retrained(3).fit(small_training(Task.REGRESSION, poke=counted, seed=5))
+    Retrained(3).fit(small_training(Task.REGRESSION, make_missing=counted, seed=5))
     assert asked == [5, 6, 7]
-    imputation.MeanAndMask().fit(small_training(Task.REGRESSION, poke=counted))
+    imputation.MeanAndMask().fit(small_training(Task.REGRESSION, make_missing=counted))
     assert len(asked) == 4
 
 
 @pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if peer.informed])
-def test_informed_peers_learn_from_holes_that_training_has(name):
+def test_informed_peers_learn_from_missing_values_that_training_has(name):
     complete = small_training(Task.REGRESSION)
-    training = small_training(Task.REGRESSION, has_holes=True)
-    holes = poke(complete.table, 3)
-    object.__setattr__(training, "table", holes)
-    found = PEERS[name].fit(training).predict(holes)
-    worse = Native().fit(complete).predict(holes)
+    training = small_training(Task.REGRESSION, has_missing=True)
+    incomplete = make_missing(complete.table, 3)
+    object.__setattr__(training, "table", incomplete)
+    found = PEERS[name].fit(training).predict(incomplete)
+    worse = Native().fit(complete).predict(incomplete)
     losses = [row_losses(Task.REGRESSION, complete.target, y).mean() for y in (found, worse)]
     assert losses[0] < losses[1]
 
 
-def test_masked_copies_of_a_table_with_holes_begin_with_the_table_itself():
+def test_masked_copies_of_a_table_with_missing_values_begin_with_the_table_itself():
     fitted = []
 
     class Watched(Training):
@@ -103,13 +104,19 @@ def test_masked_copies_of_a_table_with_holes_begin_with_the_table_itself():
             return super().fitted(table, target, **options)
 
     plain = small_training(Task.REGRESSION)
-    holes = poke(plain.table, 3)
-    Retrained(3).fit(Watched(holes, plain.target, plain.task, plain.model, 5, poke, True))
+    incomplete = make_missing(plain.table, 3)
+    Retrained(3).fit(
+        Watched(incomplete, plain.target, plain.task, plain.model, 5, make_missing, True)
+    )
     copies = [fitted[0].iloc[start : start + 240] for start in (0, 240, 480)]
-    pd.testing.assert_frame_equal(copies[0].reset_index(drop=True), holes.reset_index(drop=True))
+    pd.testing.assert_frame_equal(
+        copies[0].reset_index(drop=True), incomplete.reset_index(drop=True)
+    )
     for copy in copies[1:]:
         gone = copy.isna().to_numpy()
-        assert gone[holes.isna().to_numpy()].all() and 0.45 < gone.mean() < 0.57  # 1 - 0.7 ** 2
+        assert (
+            gone[incomplete.isna().to_numpy()].all() and 0.45 < gone.mean() < 0.57
+        )  # 1 - 0.7 ** 2
 
 
 def test_stacked_fillings_weigh_as_much_as_their_rows():
@@ -122,26 +129,28 @@ def test_stacked_fillings_weigh_as_much_as_their_rows():
             return super().fitted(table, target, **options)
 
     plain = small_training(Task.REGRESSION)
-    holes = poke(plain.table, 3)
-    peer = imputation.Stacked(3).fit(Watched(holes, plain.target, plain.task, plain.model))
-    assert len(weights[0]) == 3 * len(holes) and weights[0].sum() == pytest.approx(len(holes))
-    one, other = (peer._fill(holes)["a"] for _ in range(2))
-    assert (one != other)[holes["a"].isna()].all()
+    incomplete = make_missing(plain.table, 3)
+    peer = imputation.Stacked(3).fit(Watched(incomplete, plain.target, plain.task, plain.model))
+    assert len(weights[0]) == 3 * len(incomplete) and weights[0].sum() == pytest.approx(
+        len(incomplete)
+    )
+    one, other = (peer._fill(incomplete)["a"] for _ in range(2))
+    assert (one != other)[incomplete["a"].isna()].all()
 
 
 @pytest.mark.parametrize("task", Task)
-def test_leaves_are_refitted_on_training_holes_given_the_target(task):
-    training = small_training(task, poke=None)
-    object.__setattr__(training, "table", poke(training.table, 3))
+def test_leaves_are_refitted_on_missing_training_values_given_the_target(task):
+    training = small_training(task, make_missing=None)
+    object.__setattr__(training, "table", make_missing(training.table, 3))
     peer = PEERS["knothole refitted"].fit(training)
-    assert peer.needs_training_holes
+    assert peer.needs_missing_in_training
     assert peer.robust_.nan_policy_ == "lost"
     assert peer.robust_.refit_.conditioned in ("values", "scores", "labels")
     original = PEERS["knothole"].fit(training).robust_
     np.testing.assert_array_equal(peer.robust_.ensemble_.cut, original.ensemble_.cut)
     assert (peer.robust_.ensemble_.value != original.ensemble_.value).mean() > 0.5
     dataset = small_dataset(task, rows=500, seed=1)
-    found = peer.predict(poke(dataset.table, 7))
+    found = peer.predict(make_missing(dataset.table, 7))
     loss = row_losses(task, dataset.target, found).mean()
     assert loss < loss_of_knowing_nothing(task, dataset.target)
 
@@ -159,7 +168,7 @@ def test_a_column_that_is_gone_is_survived(name):
 def test_a_column_never_observed_in_training_is_survived(name):
     training = small_training(Task.REGRESSION)
     object.__setattr__(training, "table", training.table.assign(empty=np.nan))
-    table = poke(training.table.assign(empty=1.0), 7)
+    table = make_missing(training.table.assign(empty=1.0), 7)
     assert np.isfinite(present(name).fit(training).predict(table)).all()
 
 
@@ -167,7 +176,7 @@ def test_a_column_never_observed_in_training_is_survived(name):
 
 
 def test_dummies_lead_back_to_the_table():
-    table = poke(small_dataset(Task.REGRESSION).table, 1)
+    table = make_missing(small_dataset(Task.REGRESSION).table, 1)
     dummies = Dummies(table)
     numbers = dummies.numbers(table)
     assert numbers.shape == (len(table), 3 + 3)
@@ -191,7 +200,7 @@ def test_dummies_lead_back_to_the_table():
 )
 def test_imputers_keep_what_was_observed(peer):
     training = small_training(Task.REGRESSION)
-    table = poke(small_dataset(Task.REGRESSION, seed=2).table, 1)
+    table = make_missing(small_dataset(Task.REGRESSION, seed=2).table, 1)
     peer.fit(training)
     filled = peer._fill(table)
     assert not filled.isna().any(axis=None)

@@ -118,9 +118,9 @@ def test_the_raw_table_by_the_papers_rule_has_the_same_rows(insurance, data):
 
 
 def test_masks_repeat_and_differ(insurance):
-    train, test = insurance.poked(0.3, 1)
-    again, _ = insurance.poked(0.3, 1)
-    other, _ = insurance.poked(0.3, 2)
+    train, test = insurance.incomplete(0.3, 1)
+    again, _ = insurance.incomplete(0.3, 1)
+    other, _ = insurance.incomplete(0.3, 2)
     assert train.equals(again)
     assert not train.equals(other)
     assert test.isna().to_numpy().mean() == pytest.approx(0.3, abs=0.02)
@@ -186,7 +186,7 @@ def test_medians_are_those_of_the_training_rows(panel, monkeypatch):
     monkeypatch.setattr(panels, "wrap", lambda *args, **options: asked)
     monkeypatch.setattr(panels, "grow", lambda *args: asked)
     data = made_up_insurance()
-    _, test = data.poked(0.3, 0)
+    _, test = data.incomplete(0.3, 0)
     if panel == LEFT:
         panels.left_panel(data, "Mixture", 0)
     else:
@@ -210,10 +210,10 @@ def test_mechanisms_and_forests_have_every_method(insurance):
 # --- published masks -----------------------------------------------------------------------------
 
 
-def test_published_masks_have_their_number_of_holes(data):
+def test_published_masks_have_their_number_of_missing_values(data):
     found = published.Published.load(data)
     assert found.masks.shape == (11, 10, 215, 36)
-    assert (found.masks.sum(axis=3) == found.holes[:, None, None]).all()
+    assert (found.masks.sum(axis=3) == found.missing_mask[:, None, None]).all()
     assert found.errors.loc[3, "M1 expected prediction (ours)"] == pytest.approx(5102.1, abs=0.1)
 
 
@@ -223,18 +223,20 @@ def test_published_masks_are_asked_for(tmp_path):
 
 
 def test_comparison_tells_where_ours_is_not_below():
-    results = pd.DataFrame({"holes": [0, 0, 3, 3], "repeat": [0, 1, 0, 1], "rmse": [1, 3, 5, 7.0]})
+    results = pd.DataFrame(
+        {"missing": [0, 0, 3, 3], "repeat": [0, 1, 0, 1], "rmse": [1, 3, 5, 7.0]}
+    )
     errors = pd.DataFrame({"MICE": [3.0, 6.0], "other": [4.0, np.nan]}, index=[0, 3])
     table = published.compare(results, errors)
     assert table[published.OURS].tolist() == [2, 6]
-    assert published.not_below(table) == ["3 holes: MICE has 6.0, ours 6.0."]
+    assert published.not_below(table) == ["3 missing values: MICE has 6.0, ours 6.0."]
 
 
 def test_targets_are_compared():
     table = pd.DataFrame({published.OURS: dict(published.TARGETS)})
     assert published.above_target(table) == []
     table.loc[7, published.OURS] += 1
-    assert published.above_target(table) == ["7 holes: 5201, the target is 5200."]
+    assert published.above_target(table) == ["7 missing values: 5201, the target is 5200."]
 
 
 # --- the command ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A run that stops continues, never mixes settings, and shows every peer the same holes."""
+"""A run that stops continues, never mixes settings, and shows every peer the same missing values."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_peers_whose_libraries_are_absent_are_skipped_with_a_word(tmp_path, caps
     )
 
 
-def test_every_peer_sees_the_same_holes_and_fits_as_often_as_it_must(tmp_path):
+def test_every_peer_sees_the_same_missing_values_and_fits_as_often_as_it_must(tmp_path):
     run(plan(Counted(), Counted("other"), datasets=["numbers"], repeats=1), tmp_path)
     by_peer = {
         name: [entry for entry in Counted.log if entry[1] == name] for name in ("counted", "other")
@@ -153,7 +153,7 @@ def test_every_peer_sees_the_same_holes_and_fits_as_often_as_it_must(tmp_path):
     for mine, theirs in zip(*by_peer.values(), strict=True):
         assert mine[0] == theirs[0]
         pd.testing.assert_frame_equal(mine[2], theirs[2])
-    # Once on the complete training table, once on that with holes.
+    # Once on the complete training table, once on that with missing values.
     fits = [entry[2] for entry in by_peer["counted"] if entry[0] == "fit"]
     assert [bool(table.isna().any(axis=None)) for table in fits] == [False, True]
     mcar, outage, mar = (entry[2] for entry in by_peer["counted"] if entry[0] == "predict")
@@ -189,10 +189,10 @@ def test_reasons_to_skip_are_kept_until_a_peer_is_there(tmp_path):
     assert runner.skipped(tmp_path) == {}
 
 
-def test_a_peer_for_training_holes_is_refused_where_there_are_none():
+def test_a_peer_for_missing_training_values_is_refused_where_there_are_none():
     peer = KnotholeRefitted()
     with pytest.raises(
-        InvalidInput, match="'knothole refitted', which learns from holes in training"
+        InvalidInput, match="'knothole refitted', which learns from missing values in training"
     ):
         plan(peer)
     assert plan(peer, scenarios=SCENARIOS[2:]).peers == (peer,)
@@ -228,8 +228,8 @@ def test_the_same_mechanism_holds_in_both_tables_of_a_stage():
     scenario = Scenario(Mechanism("mar", 0.3), Mechanism("mar", 0.3))
     train, test = stage.training(scenario).table, stage.test_table(scenario)
     np.testing.assert_array_equal(train.isna().any(), test.isna().any())
-    assert stage.training(scenario).has_holes
-    assert not stage.training(Scenario(Mechanism("mar", 0.3))).has_holes
+    assert stage.training(scenario).has_missing
+    assert not stage.training(Scenario(Mechanism("mar", 0.3))).has_missing
 
 
 def test_names_tell_scenarios_apart():

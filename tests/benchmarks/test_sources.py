@@ -17,7 +17,7 @@ from knothole.errors import DamagedFile, InvalidInput
 
 
 def text(frame: pd.DataFrame, separator: str = ",", header: bool = False) -> str:
-    """Without trailing zeros, "?" for holes: as the files are."""
+    """Without trailing zeros, "?" for missing values: as the files are."""
     return frame.to_csv(index=False, header=header, sep=separator, na_rep="?", float_format="%.16g")
 
 

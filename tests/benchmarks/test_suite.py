@@ -81,7 +81,7 @@ def test_a_correction_is_held_against_none_and_takes_no_rank():
 
 
 @pytest.mark.parametrize(("setting", "goal"), [("same", 80), ("changed", 95)])
-def test_with_holes_in_training_both_of_ours_are_held_against_native(setting, goal):
+def test_with_missing_values_in_training_both_of_ours_are_held_against_native(setting, goal):
     errors = {"knothole": 1.5, "knothole refitted": 1.0, "native": 1.2}
     made = made_up(errors, setting)
     best, _, _, *each, plain, refitted = said(made)
@@ -130,7 +130,9 @@ def test_a_page_of_several_settings_is_written_from_its_files(tmp_path):
         drawn = {f"suite_{setting}_{name}.png" for name in ("ranks", "times", "duels")}
         assert kept | drawn <= files
         assert all(f"(results/{name})" in page for name in drawn)
-    assert page.index("## Holes at deployment only") < page.index("by different mechanisms\n\n###")
+    assert page.index("## Missing values at deployment only") < page.index(
+        "by different mechanisms\n\n###"
+    )
     assert "by the same mechanism" not in page
     again = pages.write(tmp_path).read_text()
     assert again == page
@@ -138,7 +140,7 @@ def test_a_page_of_several_settings_is_written_from_its_files(tmp_path):
 
 def test_a_page_says_where_knothole_loses(tmp_path):
     page = written(tmp_path, made_up(WINS, titanic={"knothole": 1.25}))
-    assert "7 of 63 duels, 7 of them against rivals that are told how holes come" in page
+    assert "7 of 63 duels, 7 of them against rivals that are told how values go missing" in page
     row = r"| titanic | MCAR 10 % | retrained x8\* | 1.250 | 1.200 | 4.2 % | < 0.0001 |"
     assert row in page
     assert "| abalone | MCAR 10 % | retrained x8" not in page

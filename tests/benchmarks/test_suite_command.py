@@ -46,15 +46,17 @@ def test_a_run_prints_draws_and_writes_its_page(tmp_path, capsys):
         file.name for file in run.iterdir()
     }
     page = (docs / "suite.md").read_text()
-    assert "## Holes at deployment only" in page
+    assert "## Missing values at deployment only" in page
     assert "- 2 datasets, 2 repeats (number 4, 5), at most" in page
     assert "- Skipped: MICE (not asked for in this run)." in page
-    assert "- Skipped: knothole refitted (it learns from holes in training" in page
+    assert "- Skipped: knothole refitted (it learns from missing values in training" in page
     # Beside it, another setting, in which ours are two; the page then has both.
     same = "knothole,knothole refitted,native"
-    assert benchmark(tmp_path / "same", "--peers", same, "--holes", "same", "--page", docs) == FINE
+    assert (
+        benchmark(tmp_path / "same", "--peers", same, "--missing", "same", "--page", docs) == FINE
+    )
     both = (docs / "suite.md").read_text()
-    assert "## Holes at deployment only" in both and "by the same mechanism\n" in both
+    assert "## Missing values at deployment only" in both and "by the same mechanism\n" in both
     assert "knothole refitted: a win or tie in at least 80 % of cells against native" in both
     # Another process writes the same page from the folder of the run alone.
     (docs / "suite.md").unlink()
@@ -116,7 +118,7 @@ def test_rivals_of_a_page_are_not_run_again(tmp_path, capsys, monkeypatch):
         (["--peers", "odd"], "--peers must be among knothole, knothole refitted, knothole grown"),
         (
             ["--peers", "knothole refitted"],
-            "'knothole refitted', which learns from holes in training",
+            "'knothole refitted', which learns from missing values in training",
         ),
         (["--datasets", "odd"], "datasets must be among abalone, titanic; got 'odd'"),
         (["--page", "docs", "--page-only"], "has no settings.json"),
@@ -134,7 +136,7 @@ def test_a_page_must_be_named(capsys, tmp_path):
 
 
 def test_by_default_all_peers_run_that_have_something_to_do():
-    at_deployment, in_training = ({peer.name for peer in _peers(None, holes)}
-                                  for holes in ("deployment", "changed"))  # fmt: skip
+    at_deployment, in_training = ({peer.name for peer in _peers(None, incomplete)}
+                                  for incomplete in ("deployment", "changed"))  # fmt: skip
     assert at_deployment - in_training == {"retrained x1", UNCORRECTED}
     assert in_training - at_deployment == {"knothole refitted", "knothole grown"}

@@ -1,4 +1,4 @@
-"""C4.5 weights and surrogate splits against slow twins, and on rows without a hole."""
+"""C4.5 weights and surrogate splits against slow twins, and on rows without a missing value."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def xgboost_training(table, target, task):
 
 @pytest.mark.parametrize("task", Task)
 @pytest.mark.parametrize("peer", [walks.FractionalWeights, walks.SurrogateSplits])
-def test_rows_without_a_hole_are_the_models_own(table, target, task, peer):
+def test_rows_without_missing_values_are_the_models_own(table, target, task, peer):
     training = xgboost_training(table, target, task)
     fitted = peer().fit(training)
     own = outputs(training.fitted(table), table, task)
@@ -72,15 +72,15 @@ def test_fractional_weights_are_training_counts(table, target):
     training = Training(
         numbers, target, Task.REGRESSION, lambda: DecisionTreeRegressor(max_depth=5, random_state=0)
     )
-    holes = numbers.mask(np.random.default_rng(1).random(numbers.shape) < 0.5)
-    found = walks.FractionalWeights().fit(training).predict(holes)
+    missing_mask = numbers.mask(np.random.default_rng(1).random(numbers.shape) < 0.5)
+    found = walks.FractionalWeights().fit(training).predict(missing_mask)
     tree = training.fitted(numbers).tree_
-    expected = [fractional_by_recursion(tree, x) for x in holes.to_numpy()]
+    expected = [fractional_by_recursion(tree, x) for x in missing_mask.to_numpy()]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_holes_in_training_are_divided_by_those_that_are_known():
-    """Five known rows, four of them left; a hole is worth 4/5 and 1/5 wherever it comes."""
+def test_missing_values_in_training_are_divided_by_those_that_are_known():
+    """Five known rows, four of them left; a missing value is worth 4/5 and 1/5 wherever it comes."""
     x = pd.DataFrame({"x": [0.0, 0.0, 0.0, 0.0, 1.0, np.nan]})
     y = np.array([0.0, 0.0, 0.0, 0.0, 10.0, 10.0])
     training = Training(
@@ -89,8 +89,8 @@ def test_holes_in_training_are_divided_by_those_that_are_known():
                              min_child_weight=0),
     )  # fmt: skip
     fitted = walks.FractionalWeights().fit(training)
-    low, high, hole = fitted.predict(pd.DataFrame({"x": [0.0, 1.0, np.nan]}))
-    assert hole == pytest.approx(0.8 * low + 0.2 * high)
+    low, high, missing = fitted.predict(pd.DataFrame({"x": [0.0, 1.0, np.nan]}))
+    assert missing == pytest.approx(0.8 * low + 0.2 * high)
 
 
 class Trained(Training):
@@ -108,10 +108,10 @@ def test_a_row_that_was_divided_counts_by_its_parts():
     whole = pd.DataFrame({"a": [0.0, 0.0, 1.0, 1.0], "b": [0.0, 1.0, 0.0, 1.0]})
     y = np.array([0.0, 0.0, 5.0, 9.0])
     tree = DecisionTreeRegressor(max_leaf_nodes=3, random_state=0).fit(whole, y)
-    holes = whole.assign(a=[0.0, 0.0, 1.0, np.nan])
-    fitted = walks.FractionalWeights().fit(Trained(holes, y, Task.REGRESSION, lambda: tree))
-    (hole,) = fitted.predict(pd.DataFrame({"a": [np.nan], "b": [np.nan]}))
-    assert hole == pytest.approx(2 / 3 * 0.0 + 1 / 3 * (3 / 4 * 5.0 + 1 / 4 * 9.0))
+    incomplete = whole.assign(a=[0.0, 0.0, 1.0, np.nan])
+    fitted = walks.FractionalWeights().fit(Trained(incomplete, y, Task.REGRESSION, lambda: tree))
+    (missing,) = fitted.predict(pd.DataFrame({"a": [np.nan], "b": [np.nan]}))
+    assert missing == pytest.approx(2 / 3 * 0.0 + 1 / 3 * (3 / 4 * 5.0 + 1 / 4 * 9.0))
 
 
 # --- surrogates ----------------------------------------------------------------------------------

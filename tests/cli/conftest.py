@@ -13,7 +13,7 @@ import knothole as kh
 
 @pytest.fixture(scope="session")
 def table() -> pd.DataFrame:
-    """Columns with a space in a name, a category that is spelled like a hole, and an id."""
+    """Columns with a space in a name, a category that is spelled like a missing value, and an id."""
     rng = np.random.default_rng(0)
     n = 300
     common = rng.normal(size=n)
@@ -31,19 +31,19 @@ def table() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="session")
-def holes(table) -> pd.DataFrame:
-    poked = kh.missingness.mcar(table[FEATURES][200:], 0.3, 1)
-    return poked.assign(id=table["id"], price=table["price"])
+def incomplete(table) -> pd.DataFrame:
+    incomplete = kh.missingness.mcar(table[FEATURES][200:], 0.3, 1)
+    return incomplete.assign(id=table["id"], price=table["price"])
 
 
 @pytest.fixture(scope="session")
-def folder(table, holes, tmp_path_factory) -> Path:
-    """Training table and rows with holes, as CSV and Parquet, and an XGBoost model."""
+def folder(table, incomplete, tmp_path_factory) -> Path:
+    """Training table and rows with missing values, as CSV and Parquet, and an XGBoost model."""
     skip_without_levels()
     place = tmp_path_factory.mktemp("cli")
     table[:200].to_csv(place / "train.csv", index=False)
-    holes.to_csv(place / "holes.csv", index=False)
-    holes.to_parquet(place / "holes.parquet")
+    incomplete.to_csv(place / "incomplete.csv", index=False)
+    incomplete.to_parquet(place / "missing values.parquet")
     model = xgboost.XGBRegressor(n_estimators=5, max_depth=3, enable_categorical=True, n_jobs=1)
     model.fit(table[FEATURES][:200], table["price"][:200]).save_model(place / "model.json")
     return place

@@ -74,7 +74,7 @@ def test_wrap_and_predict_in_processes_of_their_own(save, table, folder, tmp_pat
     np.testing.assert_allclose(found["prediction"], native(X[200:]), rtol=1e-5, atol=1e-6)
 
     new = tmp_path / refitted
-    arguments = ["refit", tmp_path / name, folder / "holes.csv", "--target", "price", *trust]
+    arguments = ["refit", tmp_path / name, folder / "incomplete.csv", "--target", "price", *trust]
     assert call(*arguments, "--density", "independent", "--native", new) == FINE
     assert new.exists() and (tmp_path / "model.refitted.knothole").exists()
     native_leaves = read(joblib.load(new) if trust else new).value
@@ -110,12 +110,23 @@ def test_a_pipeline_is_wrapped_whole(table, tmp_path):
     assert not np.allclose(refitted.predict(rows), own)
 
 
-def test_predictions_of_rows_with_holes_are_those_of_the_library(wrapped, folder, holes, tmp_path):
+def test_predictions_of_rows_with_missing_values_are_those_of_the_library(
+    wrapped, folder, incomplete, tmp_path
+):
     robust = kh.load(wrapped)
-    mean, spread = robust.predict(holes[FEATURES], return_std=True)
-    low = robust.predict(holes[FEATURES], quantiles=[0.1])
+    mean, spread = robust.predict(incomplete[FEATURES], return_std=True)
+    low = robust.predict(incomplete[FEATURES], quantiles=[0.1])
     out = tmp_path / "out.csv"
-    arguments = ["predict", wrapped, folder / "holes.csv", "--std", "--quantile", 0.1, "-o", out]
+    arguments = [
+        "predict",
+        wrapped,
+        folder / "incomplete.csv",
+        "--std",
+        "--quantile",
+        0.1,
+        "-o",
+        out,
+    ]
     assert call(*arguments) == FINE
     found = pd.read_csv(out)
     assert found.columns.tolist() == ["prediction", "std", "quantile_0.1"]
@@ -127,8 +138,8 @@ def test_predictions_of_rows_with_holes_are_those_of_the_library(wrapped, folder
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_chunks_and_formats_do_not_change_predictions(wrapped, folder, tmp_path, kind):
     whole, parts = tmp_path / f"whole.{kind}", tmp_path / f"parts.{kind}"
-    data = folder / f"holes.{kind}"
-    assert call("predict", wrapped, folder / "holes.csv", "-o", whole, "--keep", "age") == FINE
+    data = folder / f"missing values.{kind}"
+    assert call("predict", wrapped, folder / "incomplete.csv", "-o", whole, "--keep", "age") == FINE
     assert call("predict", wrapped, data, "-o", parts, "--keep", "age", "--chunk", 7) == FINE
     read = pd.read_csv if kind == "csv" else pd.read_parquet
     pd.testing.assert_frame_equal(read(whole), read(parts))
@@ -170,7 +181,7 @@ def test_a_larger_training_table_is_sampled(folder, tmp_path, capsys):
     assert "50 of 200 rows, chosen at random" in capsys.readouterr().err
 
 
-def test_absent_columns_are_holes_if_asked(wrapped, table, tmp_path, capsys):
+def test_absent_columns_are_missing_if_asked(wrapped, table, tmp_path, capsys):
     few = tmp_path / "few.csv"
     table[["age", "weight", "city"]].to_csv(few, index=False)
     assert call("predict", wrapped, few) == WRONG_INPUT
@@ -294,7 +305,14 @@ def test_marks_that_do_not_fit_are_refused(feed, tmp_path, capsys, text):
 
 def test_report_writes_one_page(wrapped, folder, tmp_path):
     page = tmp_path / "report.html"
-    arguments = ["report", wrapped, "--train", folder / "train.csv", "--test", folder / "holes.csv"]
+    arguments = [
+        "report",
+        wrapped,
+        "--train",
+        folder / "train.csv",
+        "--test",
+        folder / "incomplete.csv",
+    ]
     options = ["--method", "native", "--rate", 0.3, "--repeats", 1, "-o", page]
     assert call(*arguments, "--target", "price", *options) == FINE
     text = page.read_text()

@@ -28,7 +28,15 @@ def encoded(monkeypatch):
     "asked", [[], ["--std"], ["--quantile", 0.1], ["--std", "--quantile", 0.1, "--quantile", 0.9]]
 )
 def test_predict(asked, wrapped, folder, tmp_path, encoded):
-    arguments = ["predict", wrapped, folder / "holes.csv", "-o", tmp_path / "out.csv", "--chunk", 7]
+    arguments = [
+        "predict",
+        wrapped,
+        folder / "incomplete.csv",
+        "-o",
+        tmp_path / "out.csv",
+        "--chunk",
+        7,
+    ]
     assert call(*arguments, *asked) == FINE
     assert sum(encoded) == 100
 
@@ -39,7 +47,13 @@ def test_predict_of_a_classifier(table, folder, tmp_path, encoded):
     robust = kh.wrap(model.fit(numbers, table["price"] > 1), numbers, density=kh.Factorized())
     robust.save(tmp_path / "model.knothole")
     encoded.clear()
-    arguments = ["predict", tmp_path / "model.knothole", folder / "holes.csv", "--proba", "--std"]
+    arguments = [
+        "predict",
+        tmp_path / "model.knothole",
+        folder / "incomplete.csv",
+        "--proba",
+        "--std",
+    ]
     assert call(*arguments, "-o", tmp_path / "out.csv") == FINE
     assert sum(encoded) == 100
 
@@ -53,18 +67,18 @@ def test_wrap(folder, tmp_path, encoded):
 def test_refit(wrapped, folder, tmp_path, encoded):
     """However many densities are learned: with y beside X, to compare its forms, and so on."""
     out = ["-o", tmp_path / "refitted.knothole"]
-    assert call("refit", wrapped, folder / "holes.csv", "--target", "price", *out) == FINE
+    assert call("refit", wrapped, folder / "incomplete.csv", "--target", "price", *out) == FINE
     assert sum(encoded) == 100
     # A library's own model is wrapped on the way, by a description that comes from these rows.
     encoded.clear()
-    arguments = ["refit", folder / "model.json", folder / "holes.csv", "--target", "price"]
+    arguments = ["refit", folder / "model.json", folder / "incomplete.csv", "--target", "price"]
     assert call(*arguments, "--density", "independent", *out) == FINE
     assert sum(encoded) == 200
 
 
-def test_answers_to_encoded_rows_are_those_to_the_table(wrapped, holes):
+def test_answers_to_encoded_rows_are_those_to_the_table(wrapped, incomplete):
     robust = kh.load(wrapped)
-    rows = holes[FEATURES]
+    rows = incomplete[FEATURES]
     known = robust.encode(rows)
     for options in ({"return_std": True}, {"quantiles": [0.2]}, {"return_error": True}):
         expected = robust.predict(rows, **options)

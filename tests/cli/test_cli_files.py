@@ -22,7 +22,7 @@ from knothole.robust import Robust
 
 
 def test_places_that_cannot_be_written(wrapped, folder, tmp_path, capsys, monkeypatch):
-    data = folder / "holes.csv"
+    data = folder / "incomplete.csv"
 
     def message(place: Path) -> str:
         return refused(capsys, "predict", wrapped, data, "-o", place)
@@ -43,7 +43,7 @@ def test_a_full_disk_leaves_nothing_behind(wrapped, folder, tmp_path, capsys, mo
     monkeypatch.setattr(CsvSink, "write", full)
     out = tmp_path / "out.csv"
     out.write_text("from yesterday")
-    arguments = ["predict", wrapped, folder / "holes.csv", "-o", out]
+    arguments = ["predict", wrapped, folder / "incomplete.csv", "-o", out]
     assert "No space left on device" in refused(capsys, *arguments)
     assert out.read_text() == "from yesterday"
     assert list(tmp_path.iterdir()) == [out]
@@ -62,7 +62,7 @@ def test_ctrl_c_leaves_nothing_behind(wrapped, folder, tmp_path, capsys, monkeyp
     own = Robust.encode
     monkeypatch.setattr(Robust, "encode", interrupted)
     out = tmp_path / f"out.{kind}"
-    arguments = ["predict", wrapped, folder / "holes.csv", "-o", out, "--chunk", 10]
+    arguments = ["predict", wrapped, folder / "incomplete.csv", "-o", out, "--chunk", 10]
     # A run in the background may have been started with the signal ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -93,7 +93,9 @@ def test_termination_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(wrapped, folder):
-    command = f"{sys.executable} -m knothole predict {wrapped} {folder / 'holes.csv'} --chunk 1"
+    command = (
+        f"{sys.executable} -m knothole predict {wrapped} {folder / 'incomplete.csv'} --chunk 1"
+    )
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", f"{command} | head -n 1"], capture_output=True, text=True
     )
@@ -133,7 +135,7 @@ def test_a_last_row_may_have_line_breaks_in_quotes_and_inch_marks(tmp_path, rows
 
 
 def test_two_files_do_not_go_to_one_place(folder, tmp_path, capsys):
-    arguments = ["refit", folder / "model.json", folder / "holes.csv", "--target", "price"]
+    arguments = ["refit", folder / "model.json", folder / "incomplete.csv", "--target", "price"]
     place = tmp_path / "refitted.json"
     assert "choose another place" in refused(capsys, *arguments, "--native", place, "-o", place)
     assert not place.exists()

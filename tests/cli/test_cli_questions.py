@@ -14,7 +14,7 @@ ALL = ["mean size", "weight", "age", "city"]
 
 @pytest.fixture(scope="module")
 def classifier(table, tmp_path_factory):
-    """Of three classes, over two numeric columns, and a file of rows with holes."""
+    """Of three classes, over two numeric columns, and a file of rows with missing values."""
     place = tmp_path_factory.mktemp("classifier")
     X = table[["weight", "age"]]
     y = np.array(["low", "mid", "top"])[np.digitize(table["price"], [0, 3])]
@@ -28,41 +28,57 @@ def read(place):
     return pd.read_csv(place) if place.suffix == ".csv" else pd.read_parquet(place)
 
 
-def test_explanations_of_a_file_are_those_of_the_library(wrapped, folder, holes, tmp_path):
+def test_explanations_of_a_file_are_those_of_the_library(wrapped, folder, incomplete, tmp_path):
     out = tmp_path / "why.csv"
-    arguments = ["explain", wrapped, folder / "holes.csv", "-o", out, "--errors", "--keep", "id"]
+    arguments = [
+        "explain",
+        wrapped,
+        folder / "incomplete.csv",
+        "-o",
+        out,
+        "--errors",
+        "--keep",
+        "id",
+    ]
     assert call(*arguments) == FINE
     found = read(out)
     robust = kh.load(wrapped)
-    expected = robust.explain(holes[FEATURES])
+    expected = robust.explain(incomplete[FEATURES])
     values, errors = ([f"{what}_{name}" for name in ALL] for what in ("value", "error"))
     assert found.columns.tolist() == ["id", "base", *values, *errors]
     np.testing.assert_allclose(found[values], expected.values, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(found[errors], expected.errors, rtol=1e-12, atol=1e-12)
     total = found[["base", *values]].sum(axis=1)
-    np.testing.assert_allclose(total, robust.predict(holes[FEATURES]), rtol=1e-9)
+    np.testing.assert_allclose(total, robust.predict(incomplete[FEATURES]), rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_chunks_and_formats_do_not_change_answers(wrapped, folder, tmp_path, kind):
     for command in (["explain"], ["acquire", "--budget", 2]):
         whole, parts = tmp_path / f"whole.{kind}", tmp_path / f"parts.{kind}"
-        data = [wrapped, folder / f"holes.{kind}"]
+        data = [wrapped, folder / f"missing values.{kind}"]
         assert call(command[0], *data, *command[1:], "-o", whole) == FINE
         assert call(command[0], *data, *command[1:], "-o", parts, "--chunk", 30) == FINE
         pd.testing.assert_frame_equal(read(whole), read(parts), check_exact=True)
         assert len(read(parts)) == 100
 
 
-def test_gains_of_a_file_are_those_of_the_library(wrapped, folder, holes, tmp_path, capsys):
+def test_gains_of_a_file_are_those_of_the_library(wrapped, folder, incomplete, tmp_path, capsys):
     out = tmp_path / "next.parquet"
-    arguments = ["acquire", wrapped, folder / "holes.parquet", "--cost", "weight=2.5", "--budget"]
+    arguments = [
+        "acquire",
+        wrapped,
+        folder / "missing values.parquet",
+        "--cost",
+        "weight=2.5",
+        "--budget",
+    ]
     arguments += [3, "--group", "both=age,city", "--errors"]
     assert call(*arguments, "-o", out) == FINE
     assert "wrote 100 rows of gains" in capsys.readouterr().err
     found = read(out)
     expected = kh.load(wrapped).acquire(
-        holes[FEATURES], {"weight": 2.5}, {"both": ["age", "city"]}, budget=3
+        incomplete[FEATURES], {"weight": 2.5}, {"both": ["age", "city"]}, budget=3
     )
     assert found.columns.tolist()[:3] == ["best", "plan", "gain_mean size"]
     pd.testing.assert_frame_equal(
@@ -93,7 +109,7 @@ def test_a_classifier_of_several_classes(classifier, capsys):
 
 
 def test_what_is_asked_wrongly_is_refused(wrapped, folder, tmp_path, capsys):
-    data = [wrapped, folder / "holes.csv"]
+    data = [wrapped, folder / "incomplete.csv"]
     assert "--cost: must be VARIABLE=COST" in refused(capsys, "acquire", *data, "--cost", "age")
     assert "cost names 'name'" in refused(capsys, "acquire", *data, "--cost", "name=1")
     assert "criterion must be" in refused(capsys, "acquire", *data, "--criterion", "brier")

@@ -25,27 +25,29 @@ def given(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def lines(holes) -> bytes:
-    """Rows as JSON lines: every second one has its holes as null, the others have no such key."""
+def lines(incomplete) -> bytes:
+    """Rows as JSON lines: every second one has its missing values as null, the others have no such key."""
     rows = []
-    for i, row in enumerate(holes.astype(object).to_dict("records")):
-        holes_of = [name for name, value in row.items() if pd.isna(value)]
-        rows.append({k: v for k, v in row.items() if k not in holes_of})
-        rows[-1] |= dict.fromkeys(holes_of) if i % 2 else {}
+    for i, row in enumerate(incomplete.astype(object).to_dict("records")):
+        missing_of = [name for name, value in row.items() if pd.isna(value)]
+        rows.append({k: v for k, v in row.items() if k not in missing_of})
+        rows[-1] |= dict.fromkeys(missing_of) if i % 2 else {}
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def test_csv_from_standard_input_to_standard_output(wrapped, folder, holes, given, capsys):
-    given((folder / "holes.csv").read_bytes())
+def test_csv_from_standard_input_to_standard_output(wrapped, folder, incomplete, given, capsys):
+    given((folder / "incomplete.csv").read_bytes())
     assert call("predict", wrapped, "-", "-o", "-", "--keep", "id") == FINE
     found = pd.read_csv(io.StringIO(capsys.readouterr().out), dtype={"id": str})
-    assert found["id"].tolist() == holes["id"].tolist()
-    np.testing.assert_allclose(found["prediction"], kh.load(wrapped).predict(holes), rtol=1e-12)
+    assert found["id"].tolist() == incomplete["id"].tolist()
+    np.testing.assert_allclose(
+        found["prediction"], kh.load(wrapped).predict(incomplete), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_json_lines_are_answered_by_json_lines(
-    wrapped, holes, lines, given, capsys, tmp_path, compressed
+    wrapped, missing_mask, lines, given, capsys, tmp_path, compressed
 ):
     if compressed:
         data = tmp_path / "rows.jsonl.gz"
@@ -55,17 +57,17 @@ def test_json_lines_are_answered_by_json_lines(
         data = "-"
     assert call("predict", wrapped, data, "--keep", "id", "--keep", "age", "--chunk", 7) == FINE
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["id"] for row in found] == holes["id"].tolist()
-    ages = [None if np.isnan(age) else int(age) for age in holes["age"]]
+    assert [row["id"] for row in found] == missing_mask["id"].tolist()
+    ages = [None if np.isnan(age) else int(age) for age in missing_mask["age"]]
     assert [row["age"] for row in found] == ages
     predicted = [row["prediction"] for row in found]
-    np.testing.assert_allclose(predicted, kh.load(wrapped).predict(holes), rtol=1e-12)
+    np.testing.assert_allclose(predicted, kh.load(wrapped).predict(missing_mask), rtol=1e-12)
 
 
 def test_files_of_one_kind_become_those_of_another(wrapped, folder, lines, tmp_path):
     (tmp_path / "rows.ndjson").write_bytes(lines)
     assert call("predict", wrapped, tmp_path / "rows.ndjson", "-o", tmp_path / "a.csv") == FINE
-    assert call("predict", wrapped, folder / "holes.csv", "-o", tmp_path / "b.jsonl") == FINE
+    assert call("predict", wrapped, folder / "incomplete.csv", "-o", tmp_path / "b.jsonl") == FINE
     written = pd.read_json(tmp_path / "b.jsonl", lines=True)
     np.testing.assert_allclose(pd.read_csv(tmp_path / "a.csv"), written, rtol=1e-12)
 

@@ -44,7 +44,7 @@ def test_files_that_are_not_there(wrapped, folder, tmp_path, capsys):
         capsys, "wrap", tmp_path / "nothing.pkl", folder / "train.csv", "--allow-pickle"
     )
     assert "nothing.knothole" in refused(
-        capsys, "predict", tmp_path / "nothing.knothole", folder / "holes.csv"
+        capsys, "predict", tmp_path / "nothing.knothole", folder / "incomplete.csv"
     )
     assert "nothing.parquet: No such file" in refused(
         capsys, "predict", wrapped, tmp_path / "nothing.parquet"
@@ -62,10 +62,10 @@ def test_half_written_files(wrapped, folder, tmp_path, capsys):
     cut = half(folder / "model.json", tmp_path / "cut.json")
     assert "cut.json" in message("wrap", cut, folder / "train.csv")
     cut = half(wrapped, tmp_path / "cut.knothole")
-    assert "cut.knothole: truncated" in message("predict", cut, folder / "holes.csv")
-    cut = half(folder / "holes.parquet", tmp_path / "cut.parquet")
+    assert "cut.knothole: truncated" in message("predict", cut, folder / "incomplete.csv")
+    cut = half(folder / "missing values.parquet", tmp_path / "cut.parquet")
     assert "cut.parquet: not a table" in message("predict", wrapped, cut)
-    text = (folder / "holes.csv").read_text().rstrip("\n")
+    text = (folder / "incomplete.csv").read_text().rstrip("\n")
     (tmp_path / "cut.csv").write_text(text.rpartition(",")[0])
     assert "its last row is cut off after 5 of 6" in message(
         "predict", wrapped, tmp_path / "cut.csv"
@@ -100,7 +100,7 @@ def test_tables_that_are_none(wrapped, tmp_path, capsys):
 
 
 def test_a_row_that_is_too_long_far_down_leaves_no_output(wrapped, folder, tmp_path, capsys):
-    lines = (folder / "holes.csv").read_text().splitlines()
+    lines = (folder / "incomplete.csv").read_text().splitlines()
     lines[80] += ",7"
     bad = tmp_path / "bad.csv"
     bad.write_text("\n".join(lines) + "\n")
@@ -145,7 +145,7 @@ def test_models_that_are_none(folder, tmp_path, capsys):
         capsys, "wrap", tmp_path / "no.joblib", train, "--allow-pickle"
     )
     assert "is wrapped first" in refused(
-        capsys, "predict", folder / "model.json", folder / "holes.csv"
+        capsys, "predict", folder / "model.json", folder / "incomplete.csv"
     )
 
 

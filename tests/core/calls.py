@@ -104,20 +104,20 @@ def use_everything() -> None:
         of_numbers = kh.wrap(forest, numbers, density=density, random_state=0)
         _ask(of_numbers, asked[list("abc")].to_numpy())
         of_numbers.margin(np.where(np.eye(3, dtype=bool), np.nan, 0.1))
-        holes = np.where(rng.random(numbers.shape) < 0.2, np.nan, numbers)
-        of_numbers.refit_leaves(holes, y).predict(holes[:5])
+        incomplete = np.where(rng.random(numbers.shape) < 0.2, np.nan, numbers)
+        of_numbers.refit_leaves(incomplete, y).predict(incomplete[:5])
         _large_trees_and_groups(density, numbers, y)
-    # Draws of completions, by trees in turn and by all trees at once.
+    # Draws of draws, by trees in turn and by all trees at once.
     for method in ("boosting", "forest"):
-        of_numbers.refit_leaves(holes, y, method=method)
+        of_numbers.refit_leaves(incomplete, y, method=method)
     circuit = kh.Mixture(2, random_state=0).fit(numbers).to_circuit()
-    kh.wrap(forest, numbers, density=circuit, random_state=0).predict(holes[:5])
+    kh.wrap(forest, numbers, density=circuit, random_state=0).predict(incomplete[:5])
     columns = Columns(tuple(map(Column, "rgb"))).describe(np.eye(3), one_hot={"hue": [0, 1, 2]})
     columns.evidence(np.array([[0.0, np.nan, np.nan]]))  # two categories are left
     grower = boosting.Grower(numbers, boosting.thresholds_of(numbers))
     boosting.least_squares(grower, numbers[:, 0], numbers[:, 1] ** 2)
-    mixture = kh.GaussianMixture(2, random_state=0).fit(holes)
-    mixture.conditional(mixture.evidence(holes[:5]))
+    mixture = kh.GaussianMixture(2, random_state=0).fit(incomplete)
+    mixture.conditional(mixture.evidence(incomplete[:5]))
     mixture.scores_.decode(numbers[:5])
 
 

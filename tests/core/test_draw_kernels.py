@@ -68,7 +68,7 @@ def calls():
     with recorded(found):
         for density in (GaussianMixture(2, random_state=0), Mixture(2, n_init=1, random_state=0)):
             expectation = Expectation.of(ensemble, density.fit(X))
-            engine, evidence = expectation.completions, expectation.evidence(rows)
+            engine, evidence = expectation.monte_carlo, expectation.evidence(rows)
             engine.margin(evidence)
             engine.margins(evidence, range(1))
             engine.mean(evidence, MeanOf(np.tanh))

@@ -17,7 +17,7 @@ from knothole.densities.latent_tree.chow_liu import (
     spanning_edges,
 )
 
-HOLE = np.nan
+MISSING = np.nan
 
 
 def plug_in(a, b, weight):
@@ -132,10 +132,10 @@ def test_root_is_the_centre_and_parents_come_first(n, seed):
     assert distance[tree.order[0]].max() == distance.max(axis=1).min()
 
 
-@pytest.mark.parametrize("holes", [0.0, 0.3])
-def test_a_chain_is_found(holes):
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_a_chain_is_found(missing):
     X = noisy_chain(3000, 8, seed=0)
-    X[np.random.default_rng(1).random(X.shape) < holes] = HOLE
+    X[np.random.default_rng(1).random(X.shape) < missing] = MISSING
     tree = chow_liu(X, np.ones(len(X)))
     assert edges_of(tree) == {frozenset((v, v + 1)) for v in range(7)}
     assert tree.order[0] in (3, 4)
@@ -156,7 +156,7 @@ def test_a_chain_of_mixed_types_is_found():
 
 
 def test_discretise():
-    few = np.array([5.0, HOLE, 7.0, 5.0])
+    few = np.array([5.0, MISSING, 7.0, 5.0])
     assert discretise(few[:, None]).tolist() == [[0, -1, 1, 0]]
     many = np.append(np.arange(799.0), np.inf)  # "not recorded" is the last bin's
     codes = discretise(many[:, None])[0]

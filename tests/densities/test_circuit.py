@@ -25,7 +25,7 @@ from knothole.densities.univariate.base import log_of
 from knothole.densities.univariate.packed import pack
 from knothole.errors import DamagedFile, InvalidInput
 
-HOLE = np.nan
+MISSING = np.nan
 
 
 def product_nodes(names, copies):
@@ -142,7 +142,7 @@ def test_completions_match_conditionals():
     """Of mixed types, under each of several kinds of evidence."""
     circuit = quietly(Circuit(product_nodes(list(mixed_table()), 3), random_state=0), mixed_table())
     n = 20_000
-    rows = np.full((2, 4), HOLE)
+    rows = np.full((2, 4), MISSING)
     rows[0, 1] = 1.0
     rows[1, [0, 2]] = 2.5, 6.0
     draws = circuit.complete_points(Evidence(rows), n, 1)
@@ -163,7 +163,7 @@ def test_rows_of_probability_zero():
              {"product": [0, 1]}]  # fmt: skip
     variables = [{"name": n, "kind": "categorical", "levels": [0, 1]} for n in "ab"]
     circuit = Circuit.from_json(json.dumps({**WEATHER, "nodes": nodes, "variables": variables}))
-    impossible = Evidence(np.array([[HOLE, 1.0], [1.0, HOLE]]))
+    impossible = Evidence(np.array([[MISSING, 1.0], [1.0, MISSING]]))
     assert np.isneginf(circuit.log_evidence(impossible)).tolist() == [False, True]
     with pytest.raises(InvalidInput, match="row 1 has probability 0"):
         circuit.complete_points(impossible, 3, 0)
@@ -200,7 +200,7 @@ A, B = {"leaf": "a"}, {"leaf": "b"}
         ([A, A, {"sum": [0, 1], "weights": [1]}], r"nodes\[2\] \(sum\) must have 2 weights"),
         ([A, A, {"sum": [0, 1], "weights": [0.5, 0.6]}], r"add up to 1"),
         ([A, A, {"sum": [0, 1], "weights": [-0.5, 1.5]}], r"none negative"),
-        ([A, A, {"sum": [0, 1], "weights": [HOLE, 1.0]}], r"nodes\[2\] \(sum\) must have 2"),
+        ([A, A, {"sum": [0, 1], "weights": [MISSING, 1.0]}], r"nodes\[2\] \(sum\) must have 2"),
         ([A, A, {"sum": [0, 1], "weights": "ab"}], r"nodes\[2\] \(sum\) must have 2 weights"),
     ],
 )  # fmt: skip
@@ -343,9 +343,11 @@ def test_mixture_agrees():
         circuit.log_evidence(evidence), mixture.log_evidence(evidence), rtol=1e-10, atol=1e-10
     )
     within = [Within(0, -1.0, 2.0), Within(2, 3.0, np.inf)]
-    holes = Evidence(np.where([True, False, True, False], HOLE, evidence.points))
+    incomplete = Evidence(np.where([True, False, True, False], MISSING, evidence.points))
     np.testing.assert_allclose(
-        circuit.log_evidence(holes, within), mixture.log_evidence(holes, within), rtol=1e-10
+        circuit.log_evidence(incomplete, within),
+        mixture.log_evidence(incomplete, within),
+        rtol=1e-10,
     )
     np.testing.assert_allclose(circuit.score_samples(table), mixture.score_samples(table))
 
@@ -366,7 +368,7 @@ def test_total_mass_by_enumeration():
     rows = np.array(list(itertools.product(range(3), repeat=4)), dtype=float)
     p = np.exp(circuit.log_evidence(Evidence(rows)))
     np.testing.assert_allclose(p.sum(), 1, rtol=1e-10)
-    marginal = np.exp(circuit.log_evidence(Evidence(np.where([1, 0, 1, 0], rows, HOLE))))
+    marginal = np.exp(circuit.log_evidence(Evidence(np.where([1, 0, 1, 0], rows, MISSING))))
     for row, found in zip(rows, marginal, strict=True):
         same = (rows[:, [0, 2]] == row[[0, 2]]).all(axis=1)
         np.testing.assert_allclose(found, p[same].sum(), rtol=1e-10)

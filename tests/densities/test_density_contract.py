@@ -19,7 +19,7 @@ from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import ColumnMismatch, InvalidInput, NotFitted
 
-HOLE = np.nan
+MISSING = np.nan
 
 #: Unfitted densities, quick to fit, with a seed.
 DENSITIES = {
@@ -47,10 +47,10 @@ def fitted(name, X, **options):
         return clone(DENSITIES[name]).fit(X, **options)
 
 
-def poke(table, rate, seed):
-    """A share of the entries of a table replaced by holes."""
+def make_missing(table, rate, seed):
+    """A share of the entries of a table replaced by missing values."""
     mask = np.random.default_rng(seed).random(table.shape) < rate
-    return table.mask(mask) if isinstance(table, pd.DataFrame) else np.where(mask, HOLE, table)
+    return table.mask(mask) if isinstance(table, pd.DataFrame) else np.where(mask, MISSING, table)
 
 
 def discrete_table(rows=200, seed=0):
@@ -61,23 +61,25 @@ def discrete_table(rows=200, seed=0):
         "b": pd.Categorical(np.where(cause > 0, "yes", "no"), categories=["no", "yes"]),
         "c": pd.Categorical(rng.choice(["u", "v"], rows), categories=["u", "v", "never seen"]),
     })  # fmt: skip
-    return poke(table, 0.2, seed)
+    return make_missing(table, 0.2, seed)
 
 
 def mixed_table(rows=300, seed=0):
-    return poke(made_tables.mixed_table(rows, np.random.default_rng(seed)), 0.2, seed)
+    return make_missing(made_tables.mixed_table(rows, np.random.default_rng(seed)), 0.2, seed)
 
 
-def all_holes(density, rows=1):
+def all_missing(density, rows=1):
     """Evidence in which nothing is known, not even which entries are missing."""
     columns = density.columns_
-    own = columns.evidence(np.full((rows, len(columns)), HOLE), np.ones((rows, len(columns)), bool))
-    return type(own)(np.full((rows, len(density.variables_)), HOLE))
+    own = columns.evidence(
+        np.full((rows, len(columns)), MISSING), np.ones((rows, len(columns)), bool)
+    )
+    return type(own)(np.full((rows, len(density.variables_)), MISSING))
 
 
 def points(density, **values):
     """Evidence of one row with some variables, by name, at a point."""
-    evidence = all_holes(density)
+    evidence = all_missing(density)
     names = [variable.name for variable in density.variables_]
     for name, value in values.items():
         evidence.points[0, names.index(name)] = value
@@ -90,13 +92,13 @@ def test_total_mass_is_one(name):
     density = fitted(name, discrete_table())
     levels = [range(len(variable.levels)) for variable in density.variables_]
     rows = np.array(list(itertools.product(*levels)), dtype=np.float64)
-    evidence = type(all_holes(density))(rows)
+    evidence = type(all_missing(density))(rows)
     np.testing.assert_allclose(np.exp(density.log_evidence(evidence)).sum(), 1, atol=1e-10)
 
 
 @every
 def test_marginals_are_sums(name):
-    """Holes are summed out: p(a) = sum over b of p(a, b), for every pair and level."""
+    """Missing values are summed out: p(a) = sum over b of p(a, b), for every pair and level."""
     density = fitted(name, discrete_table())
     names = [variable.name for variable in density.variables_]
     for one, other in itertools.permutations(range(3), 2):
@@ -165,7 +167,7 @@ def test_sets_of_levels_add_up(name):
 @pytest.mark.parametrize("table", [discrete_table, mixed_table])
 def test_an_all_missing_row_scores_zero(name, table):
     density = fitted(name, table())
-    np.testing.assert_allclose(density.log_evidence(all_holes(density, 3)), 0, atol=1e-12)
+    np.testing.assert_allclose(density.log_evidence(all_missing(density, 3)), 0, atol=1e-12)
 
 
 @every
@@ -175,7 +177,7 @@ def test_samples_match_masses(name):
     draws = density.sample_points(n, np.random.default_rng(1))
     assert draws.shape == (n, len(density.variables_))
     assert not np.isnan(draws).any()
-    empty = all_holes(density)
+    empty = all_missing(density)
     regions = [Within(0, -np.inf, 1.0), Within(0, 1.0, 4.0), Within(1, codes=(1,)),
                Within(2, 3.0, np.inf), Within(3, 0.0, 1e-300), Within(3, 1.0, 2.0)]  # fmt: skip
     for one, two in itertools.combinations_with_replacement(regions, 2):
@@ -211,14 +213,14 @@ def test_completions_match_conditionals(name):
 
 @every
 def test_one_hot_groups_observed_in_part(name):
-    """Known not to be red: p is that of the other levels together, and so are completions."""
+    """Known not to be red: p is that of the other levels together, and so are draws."""
     colour = np.random.default_rng(0).integers(0, 3, 200)
     X = np.eye(3)[colour]
     X = np.column_stack([X, colour + np.random.default_rng(1).normal(size=200)])
     columns = Columns.infer(X, one_hot={"colour": [0, 1, 2]})
-    X[:40, 1:3] = HOLE
+    X[:40, 1:3] = MISSING
     density = fitted(name, X, columns=columns)
-    rows = np.array([[0, HOLE, HOLE, 1.5], [0, 1, 0, 1.5], [0, 0, 1, 1.5]])
+    rows = np.array([[0, MISSING, MISSING, 1.5], [0, 1, 0, 1.5], [0, 0, 1, 1.5]])
     scores = density.score_samples(rows)
     np.testing.assert_allclose(np.exp(scores[0]), np.exp(scores[1:]).sum(), rtol=1e-9)
     draws = density.complete(rows[:1], draws=4000)[0]
@@ -243,7 +245,7 @@ def test_column_order_does_not_matter(name):
 def test_scale_of_columns_does_not_matter(name):
     """Columns of size 1e6 and 1e-9 fit as those of size 1 do, but for the change of unit."""
     rng = np.random.default_rng(0)
-    X = poke(rng.multivariate_normal([0.3, 1], [[1, 0.8], [0.8, 1]], 300), 0.1, 0)
+    X = make_missing(rng.multivariate_normal([0.3, 1], [[1, 0.8], [0.8, 1]], 300), 0.1, 0)
     units = np.array([1e6, 1e-9])
     plain, scaled = fitted(name, X), fitted(name, X * units)
     change = (~np.isnan(X)) @ np.log(units)
@@ -269,13 +271,13 @@ DEGENERATE = {
     "duplicate columns": np.repeat(np.random.default_rng(0).normal(size=(60, 1)), 3, axis=1),
     "more columns than rows": np.random.default_rng(1).normal(size=(6, 15)),
     "a single row": np.array([[1.5, 2.0, -3.0]]),
-    "a single row with a hole": np.array([[1.5, 2.0], [HOLE, 2.0]]),
+    "a single row with a missing value": np.array([[1.5, 2.0], [MISSING, 2.0]]),
     "ties at one value": np.column_stack([np.repeat([0.0, 2.5], [80, 20]), np.arange(100) * 0.3]),
-    "large and small": np.array([[1e6, 1e-9], [2e6, 3e-9], [HOLE, 2e-9]] * 10)
+    "large and small": np.array([[1e6, 1e-9], [2e6, 3e-9], [MISSING, 2e-9]] * 10)
     * np.random.default_rng(2).uniform(1, 2, (30, 2)),
     "huge": np.array([[1e150, 1.0], [2e150, 0.0], [-1e150, 1.0]] * 9),
     "an outlier": np.append(np.random.default_rng(3).normal(size=99), 1e9)[:, None],
-    "rows without any value": np.vstack([np.full((20, 2), HOLE), np.eye(2) + 0.5]),
+    "rows without any value": np.vstack([np.full((20, 2), MISSING), np.eye(2) + 0.5]),
     "one level": pd.DataFrame({"c": ["only"] * 20, "x": np.arange(20) / 3}),
 }
 
@@ -287,7 +289,7 @@ def test_degenerate_tables(name, case):
     density = fitted(name, X)
     assert np.isfinite(density.score_samples(X)).all()
     assert not np.isnan(density.complete(X, draws=2)).any()
-    np.testing.assert_allclose(density.log_evidence(all_holes(density)), 0, atol=1e-12)
+    np.testing.assert_allclose(density.log_evidence(all_missing(density)), 0, atol=1e-12)
     assert density.sample(3).shape == (3, X.shape[1])
     if hasattr(density, "to_circuit"):
         circuit = density.to_circuit()
@@ -300,18 +302,23 @@ def test_degenerate_tables(name, case):
 
 @every
 def test_a_column_without_a_value_is_refused(name):
-    X = np.column_stack([np.arange(20.0), np.full(20, HOLE)])
+    X = np.column_stack([np.arange(20.0), np.full(20, MISSING)])
     with pytest.raises(InvalidInput, match=r"'x1' has no observed value"):
         fitted(name, X)
 
 
 @every
 def test_values_never_seen(name):
-    """Far outside of the training range: a finite score, and completions."""
+    """Far outside of the training range: a finite score, and draws."""
     density = fitted(name, mixed_table())
     kinds = pd.Categorical([0, 1, None], categories=[0, 1])
     table = pd.DataFrame(
-        {"size": [1e9, -500, HOLE], "kind": kinds, "number": [900, -2, HOLE], "rain": [-3, 1e5, 0]}
+        {
+            "size": [1e9, -500, MISSING],
+            "kind": kinds,
+            "number": [900, -2, MISSING],
+            "rain": [-3, 1e5, 0],
+        }
     )
     assert not np.isnan(density.score_samples(table)).any()
     assert not np.isnan(density.complete(table, draws=3)).any()
@@ -319,21 +326,21 @@ def test_values_never_seen(name):
 
 @every
 def test_not_recorded_is_a_state(name):
-    """In a nullable column NaN has a probability; a hole there is still integrated out."""
+    """In a nullable column NaN has a probability; a missing value there is still integrated out."""
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=200), rng.normal(size=200)])
     X[:50, 0] = np.nan
     columns = Columns((Column("x", nullable=True), Column("y")))
     density = fitted(name, X, columns=columns)
     row = np.array([[np.nan, 0.3]])
-    hole = np.array([[True, False]])
-    recorded = density.log_evidence(density.evidence(row, hole), [Within(0)])
+    missing = np.array([[True, False]])
+    recorded = density.log_evidence(density.evidence(row, missing), [Within(0)])
     not_recorded = density.log_evidence(density.evidence(row))
-    either = density.log_evidence(density.evidence(row, hole))
+    either = density.log_evidence(density.evidence(row, missing))
     total = np.exp(recorded) + np.exp(not_recorded)
     np.testing.assert_allclose(total, np.exp(either), rtol=1e-9)
     np.testing.assert_allclose(np.exp(not_recorded - either), 0.25, atol=0.15)
-    draws = density.complete_points(density.evidence(row, hole), 2000, 0)[0, :, 0]
+    draws = density.complete_points(density.evidence(row, missing), 2000, 0)[0, :, 0]
     assert 0.05 < np.isinf(draws).mean() < 0.45
 
 
@@ -416,7 +423,7 @@ def test_unusable_input_is_refused(name):
 @every
 def test_masses_by_name(name):
     density = fitted(name, mixed_table())
-    table = mixed_table().assign(size=HOLE, kind=pd.Categorical([None] * 300, categories=[0, 1]))
+    table = mixed_table().assign(size=MISSING, kind=pd.Categorical([None] * 300, categories=[0, 1]))
     parts = [
         density.log_mass(table, {"size": interval, "kind": [level]})
         for interval in ((-np.inf, 1.0), (1.0, np.inf))

@@ -36,7 +36,7 @@ from knothole.sobol import (
     sobol_net,
 )
 
-HOLE = np.nan
+MISSING = np.nan
 
 
 def mixture(k=3, d=4, seed=0):
@@ -52,7 +52,7 @@ def simulate(weight, mean, covariance, n, seed=0, rate=0.0):
     which = rng.choice(len(weight), size=n, p=weight)
     root = np.linalg.cholesky(covariance)
     x = mean[which] + np.einsum("nij,nj->ni", root[which], rng.normal(size=(n, mean.shape[1])))
-    return np.where(rng.random(x.shape) < rate, HOLE, x)
+    return np.where(rng.random(x.shape) < rate, MISSING, x)
 
 
 def known(k=3, d=4, seed=0):
@@ -74,14 +74,14 @@ def drawn_by(density, evidence, words, keys=COMMON, seed=0):
 
 
 def draw_all(density, evidence, seed=0, word=0):
-    """One word of draws of every hole, (rows, variables, 64), each row from points of its own."""
+    """One word of draws of every missing value, (rows, variables, 64), each row from points of its own."""
     keys = np.arange(len(evidence.points), dtype=np.uint64)
     draws = drawn_by(density, evidence, range(word, word + 1), keys, seed)
     return np.where(np.isnan(evidence.points)[:, :, None], draws, evidence.points[:, :, None])
 
 
 def mixed_table(n=400, seed=0, rate=0.2):
-    """Skewed, whole, zero-inflated, categorical; dependent; with holes."""
+    """Skewed, whole, zero-inflated, categorical; dependent; with missing values."""
     rng = np.random.default_rng(seed)
     group = rng.integers(0, 2, n)
     size = rng.normal(group, 0.7)
@@ -170,8 +170,8 @@ def slow_sums(rows, components):
 def random_rows(n=80, d=5, seed=0):
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(n, d))
-    z[rng.random((n, d)) < 0.4] = HOLE
-    z[3], z[4] = HOLE, rng.normal(size=d)
+    z[rng.random((n, d)) < 0.4] = MISSING
+    z[3], z[4] = MISSING, rng.normal(size=d)
     variance = np.where(np.isnan(z), 0.0, rng.uniform(size=(n, d)) * (rng.random(d) < 0.6))
     return ScoreRows(z, variance, np.zeros(n), (variance > 0).any(axis=0), None, rng.random(n))
 
@@ -198,10 +198,10 @@ def test_a_single_component_of_many_variables(monkeypatch):
 
 
 def test_patterns_are_told_apart():
-    """Neighbours with equal and different holes, in an order that once fooled the cache."""
+    """Neighbours with equal and different missing values, in an order that once fooled the cache."""
     components = GaussianComponents(*mixture(2, 3))
-    z = np.array([[1.0, 2.0, HOLE], [1.0, 2.0, 3.0], [1.0, 2.0, HOLE], [HOLE, 2.0, 3.0],
-                  [HOLE, HOLE, HOLE], [1.0, HOLE, 3.0]])  # fmt: skip
+    z = np.array([[1.0, 2.0, MISSING], [1.0, 2.0, 3.0], [1.0, 2.0, MISSING], [MISSING, 2.0, 3.0],
+                  [MISSING, MISSING, MISSING], [1.0, MISSING, 3.0]])  # fmt: skip
     rows = ScoreRows(
         z, np.zeros_like(z), np.zeros(len(z)), np.zeros(3, bool), None, np.ones(len(z))
     )
@@ -228,7 +228,7 @@ def test_em_never_lowers_its_objective(covariance, normal_scores):
     assert gain.min() > -1e-9 * np.abs(density.objective_).max()
 
 
-def test_a_step_without_holes_is_the_textbook_step():
+def test_a_step_without_missing_values_is_the_textbook_step():
     rng = np.random.default_rng(0)
     z = rng.normal(size=(100, 3))
     rows = ScoreRows(z, np.zeros_like(z), np.zeros(100), np.zeros(3, bool), None, np.ones(100))
@@ -296,7 +296,7 @@ def test_low_rank_covariances_have_that_rank():
 
 
 @pytest.mark.parametrize("rate", [0.3, 0.9])
-def test_few_rows_and_many_holes_do_not_overfit(rate):
+def test_few_rows_and_many_missing_values_do_not_overfit(rate):
     """Never worse on fresh rows than independent columns."""
     weight, mean, covariance = mixture(1, 10, seed=3)
     X = simulate(weight, mean, covariance, 60, seed=1, rate=rate)
@@ -356,7 +356,7 @@ def test_masses_of_boxes():
 
 def test_an_interval_given_the_rest():
     density, weight, mean, covariance = known()
-    row = np.array([[0.3, HOLE, -0.2, HOLE]])
+    row = np.array([[0.3, MISSING, -0.2, MISSING]])
     got = density.log_evidence(density.evidence(row), [Within(1, -0.5, 1.0)])[0]
     total = 0.0
     for w, m, s in zip(weight, mean, covariance, strict=True):
@@ -371,7 +371,7 @@ def test_an_interval_given_the_rest():
 
 def test_more_than_two_intervals_are_refused():
     density = GaussianMixture(1, random_state=0).fit(np.random.default_rng(0).normal(size=(50, 3)))
-    row = density.evidence(np.full((1, 3), HOLE))
+    row = density.evidence(np.full((1, 3), MISSING))
     with pytest.raises(InvalidInput, match=r"more than two intervals .* complete"):
         density.log_evidence(row, [Within(v, -1.0, 1.0) for v in range(3)])
     # Whole lines do not count.
@@ -384,7 +384,7 @@ def test_marginals_of_normal_scores_are_integrals(given):
     """Between the knots of the map, where the density is smooth."""
     density = GaussianMixture(3, normal_scores=True, random_state=0).fit(mixed_table())
     names = [variable.name for variable in density.variables_]
-    row = np.full(4, HOLE)
+    row = np.full(4, MISSING)
     for name, value in given.items():
         row[names.index(name)] = value
     values = density.scores_.values[0]
@@ -428,7 +428,7 @@ def test_normal_quantiles_of_words():
     density.means_, density.covariances_ = np.zeros((1, 1)), np.ones((1, 1, 1))
     numbers = np.column_stack([np.full(len(uniform), 0.5), uniform])[None]
     location, scale = density.scores_.units()
-    found = (density.draw(density.evidence([[HOLE]]), numbers)[0, :, 0] - location) / scale
+    found = (density.draw(density.evidence([[MISSING]]), numbers)[0, :, 0] - location) / scale
     expected = stats.norm.ppf(uniform)
     np.testing.assert_allclose(found, expected, atol=1e-3)
     tails = np.minimum(uniform, 1 - uniform) < 8 / 4096
@@ -448,7 +448,7 @@ def test_words_of_a_group_are_nets_and_so_are_they_together():
 
 def test_later_words_go_on_with_the_groups_of_the_first():
     density, *_ = known(k=2, d=3)
-    evidence = density.evidence(np.full((600, 3), HOLE))
+    evidence = density.evidence(np.full((600, 3), MISSING))
     keys = np.arange(600, dtype=np.uint64)
     both = drawn_by(density, evidence, range(2), keys, seed=5)
     second = drawn_by(density, evidence, range(1, 2), keys, seed=5)
@@ -465,13 +465,13 @@ def test_later_words_go_on_with_the_groups_of_the_first():
 
 def test_rows_without_keys_share_their_points():
     density, *_ = known(k=2, d=3)
-    evidence = density.evidence(np.full((3, 3), HOLE))
+    evidence = density.evidence(np.full((3, 3), MISSING))
     draws = drawn_by(density, evidence, range(1))
     np.testing.assert_array_equal(draws[0], draws[2])
 
 
 def test_keys_are_of_what_rows_say():
-    rows = np.array([[0.0, HOLE], [-0.0, -HOLE], [0.0, 1.0], [HOLE, 0.0]])
+    rows = np.array([[0.0, MISSING], [-0.0, -MISSING], [0.0, 1.0], [MISSING, 0.0]])
     keys = row_keys(rows)
     assert keys[0] == keys[1]
     assert len(set(keys.tolist())) == 3
@@ -481,14 +481,14 @@ def test_keys_are_of_what_rows_say():
 
 def test_draws_have_the_conditional_moments():
     density, *_ = known(k=3, d=5, seed=4)
-    row = np.array([[0.4, HOLE, HOLE, -0.3, HOLE]])
+    row = np.array([[0.4, MISSING, MISSING, -0.3, MISSING]])
     evidence = density.evidence(np.repeat(row, 500, axis=0))
     share, means, covariances = density.conditional(evidence[:1])
-    holes = [1, 2, 4]
-    mean = share[0] @ means[0][:, holes]
-    second = np.einsum("k,kij->ij", share[0], covariances[0][:, holes][:, :, holes])
-    second += np.einsum("k,ki,kj->ij", share[0], means[0][:, holes], means[0][:, holes])
-    draws = draw_all(density, evidence, 3)[:, holes]
+    incomplete = [1, 2, 4]
+    mean = share[0] @ means[0][:, incomplete]
+    second = np.einsum("k,kij->ij", share[0], covariances[0][:, incomplete][:, :, incomplete])
+    second += np.einsum("k,ki,kj->ij", share[0], means[0][:, incomplete], means[0][:, incomplete])
+    draws = draw_all(density, evidence, 3)[:, incomplete]
     flat = draws.transpose(0, 2, 1).reshape(-1, 3)
     sd = np.sqrt(np.diag(second) - mean**2)
     assert (np.abs(flat.mean(axis=0) - mean) < 5 * sd / np.sqrt(len(flat))).all()
@@ -511,7 +511,9 @@ def test_draws_know_that_repeated_values_are_intervals_of_scores():
     X = np.column_stack([number, number + rng.integers(0, 2, 400), rng.normal(3.0 * wide, 1.0)])
     density = GaussianMixture(2, random_state=0).fit(X)
     assert density.scores_.repeats[:2].all()
-    rows = density.evidence(np.array([[n, m, HOLE] for n in range(6) for m in (n, n + 1)], float))
+    rows = density.evidence(
+        np.array([[n, m, MISSING] for n in range(6) for m in (n, n + 1)], float)
+    )
     _, share = density.responsibilities(rows)
     drawn, _, _ = density.describe_number(rows)
     np.testing.assert_allclose(drawn, share, atol=1e-9)
@@ -522,7 +524,7 @@ def test_draws_know_that_repeated_values_are_intervals_of_scores():
 
 def test_nets_have_less_variance_than_independent_draws():
     density, *_ = known(k=2, d=5, seed=4)
-    evidence = density.evidence(np.repeat([[0.4, HOLE, HOLE, -0.3, HOLE]], 400, axis=0))
+    evidence = density.evidence(np.repeat([[0.4, MISSING, MISSING, -0.3, MISSING]], 400, axis=0))
 
     above = (draw_all(density, evidence)[:, [1, 2, 4]] > 0).astype(float)
     share = above.mean(axis=(0, 2))
@@ -532,7 +534,7 @@ def test_nets_have_less_variance_than_independent_draws():
 
 def test_groups_are_independent():
     density, *_ = known(k=2, d=3)
-    evidence = density.evidence(np.full((600, 3), HOLE))
+    evidence = density.evidence(np.full((600, 3), MISSING))
     groups = draw_all(density, evidence)[:, 0].reshape(600, GROUPS, SIZE).mean(axis=2)
     correlation = np.corrcoef(groups.T)
     assert np.abs(correlation - np.eye(GROUPS)).max() < 5 / np.sqrt(600)
@@ -546,11 +548,11 @@ def test_draws_do_not_depend_on_chunks_or_threads(monkeypatch):
     whole = draw_all(density, evidence, 7)
     monkeypatch.setenv("KNOTHOLE_THREADS", "3")
     np.testing.assert_array_equal(whole, draw_all(density, evidence, 7))
-    hole = np.isnan(evidence.points)
+    missing = np.isnan(evidence.points)
     for start in (0, 17, 299):
         key = np.array([start], dtype=np.uint64)
         row = drawn_by(density, evidence[start : start + 1], range(1), key, seed=7)
-        np.testing.assert_array_equal(row[0][hole[start]], whole[start][hole[start]])
+        np.testing.assert_array_equal(row[0][missing[start]], whole[start][missing[start]])
     assert not np.array_equal(whole, draw_all(density, evidence, 7, word=1))
     assert not np.array_equal(whole, draw_all(density, evidence, 8))
     assert not np.isnan(whole).any()
@@ -570,7 +572,7 @@ def test_draws_stay_within_what_was_seen():
 
 def test_any_number_of_draws():
     density, *_ = known(k=2, d=3)
-    evidence = density.evidence([[0.1, HOLE, HOLE], [HOLE, 0.2, 0.3]])
+    evidence = density.evidence([[0.1, MISSING, MISSING], [MISSING, 0.2, 0.3]])
     for draws in (1, 63, 64, 65):
         out = density.complete_points(evidence, draws, 0)
         assert out.shape == (2, draws, 3)
@@ -583,11 +585,13 @@ def test_sets_and_unrecorded_values_in_draws():
     rng = np.random.default_rng(0)
     colour = rng.integers(0, 3, 500)
     X = np.column_stack([np.eye(3)[colour], colour + rng.normal(size=500)])
-    X[rng.random(500) < 0.3 * (colour == 2), 3] = HOLE
+    X[rng.random(500) < 0.3 * (colour == 2), 3] = MISSING
     plain = Columns.infer(X, one_hot={"colour": [0, 1, 2]})
     columns = plain.with_nullable([False, False, False, True])
     density = GaussianMixture(3, random_state=0).fit(X, columns=columns)
-    rows = np.array([[HOLE, HOLE, 0, HOLE], [0, HOLE, HOLE, HOLE], [0, 0, 1, HOLE]])
+    rows = np.array(
+        [[MISSING, MISSING, 0, MISSING], [0, MISSING, MISSING, MISSING], [0, 0, 1, MISSING]]
+    )
     evidence = density.evidence(rows, np.isnan(rows))
     draws = density.complete_points(evidence, 6400, 0)
     assert set(np.unique(draws[0, :, 0])) == {0, 1}
@@ -602,18 +606,20 @@ def test_sets_and_unrecorded_values_in_draws():
 def test_columns_beyond_a_hundred():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 3)) @ rng.normal(size=(3, 120)) + 0.5 * rng.normal(size=(150, 120))
-    X[rng.random(X.shape) < 0.3] = HOLE
+    X[rng.random(X.shape) < 0.3] = MISSING
     density = GaussianMixture(2, random_state=0, strength=10.0).fit(X)
     assert np.isfinite(density.score_samples(X)).all()
     assert np.isfinite(density.complete(X[:10], draws=64)).all()
-    assert density.log_evidence(Evidence(np.full((1, 120), HOLE)))[0] == pytest.approx(0, abs=1e-12)
+    assert density.log_evidence(Evidence(np.full((1, 120), MISSING)))[0] == pytest.approx(
+        0, abs=1e-12
+    )
 
 
 def test_nullable_numbers_alone():
-    X = np.where(np.random.default_rng(0).random((200, 1)) < 0.25, HOLE, 1.5)
+    X = np.where(np.random.default_rng(0).random((200, 1)) < 0.25, MISSING, 1.5)
     density = GaussianMixture(1).fit(X, columns=Columns((Column("x", nullable=True),)))
     np.testing.assert_allclose(
-        np.exp(density.score_samples([[HOLE]])), np.isnan(X).mean(), atol=0.02
+        np.exp(density.score_samples([[MISSING]])), np.isnan(X).mean(), atol=0.02
     )
 
 
@@ -641,8 +647,8 @@ def test_expected_predictions_reach_the_prototype(name):
     model = xgboost.XGBRegressor(n_estimators=200, max_depth=6, learning_rate=0.1, n_jobs=1)
     model.fit(X[train], y[train])
     density = GaussianMixture(24, random_state=0).fit(X[train])
-    holes = np.where(rng.random((len(test), X.shape[1])) < 0.3, HOLE, X[test])
-    draws = density.complete(holes, draws=64)
+    incomplete = np.where(rng.random((len(test), X.shape[1])) < 0.3, MISSING, X[test])
+    draws = density.complete(incomplete, draws=64)
     predicted = model.predict(draws.reshape(-1, X.shape[1])).reshape(len(test), 64).mean(axis=1)
     assert np.sqrt(np.mean((predicted - y[test]) ** 2)) < 1.02 * PUBLISHED[name]
 

@@ -22,11 +22,11 @@ from knothole.densities.univariate.packed import pack
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import read_container, write_container
 
-HOLE = np.nan
+MISSING = np.nan
 
 
 def mixed_table(rows=240, seed=0):
-    """Continuous, categorical, integer, zero-inflated; dependent; a fifth of it holes."""
+    """Continuous, categorical, integer, zero-inflated; dependent; a fifth of it missing values."""
     rng = np.random.default_rng(seed)
     group = rng.integers(0, 3, rows)
     table = pd.DataFrame({
@@ -86,14 +86,14 @@ def test_log_p_of_one_hot_groups_observed_in_part():
 
 
 def test_circuit_agrees(mixed):
-    """Points, holes and regions."""
+    """Points, missing values and regions."""
     circuit = mixed.to_circuit()
     table = mixed_table(seed=5)
     evidence = mixed.evidence(table)
     np.testing.assert_allclose(
         circuit.log_evidence(evidence), mixed.log_evidence(evidence), rtol=1e-10, atol=1e-10
     )
-    evidence = Evidence(np.where([True, False, True, True, False], HOLE, evidence.points))
+    evidence = Evidence(np.where([True, False, True, True, False], MISSING, evidence.points))
     for within in (
         [Within(0, -1.0, 2.0)],
         [Within(0, 0.5, np.inf), Within(2, 3.0, 8.0)],
@@ -188,7 +188,7 @@ def test_impossible_rows():
     terms = density.terms(density.evidence(mixed_table()))
     terms[1][:] = -np.inf
     assert np.isneginf(density.combine(terms)).all()
-    points = np.full((2, 5), HOLE)
+    points = np.full((2, 5), MISSING)
     points[1, 0] = np.inf  # no value of a Gaussian
     assert density.log_evidence(Evidence(points)).tolist() == [pytest.approx(0), -np.inf]
     with pytest.raises(InvalidInput, match="row 1 has probability 0"):
@@ -278,10 +278,10 @@ def test_learning_finds_structure():
     X = (rng.random((4000, 8)) < p[group]).astype(float)
     columns = Columns.infer(X, categorical=range(8))
     truth = np.log(np.prod(np.where(X[:, None] == 1, p, 1 - p), axis=2).mean(axis=1))
-    with_holes = X[:3000].copy()
-    with_holes[rng.random(with_holes.shape) < 0.3] = HOLE
-    density = LatentTree(random_state=0).fit(with_holes, columns=columns)
-    apart = Factorized().fit(with_holes, columns=columns)
+    with_missing = X[:3000].copy()
+    with_missing[rng.random(with_missing.shape) < 0.3] = MISSING
+    density = LatentTree(random_state=0).fit(with_missing, columns=columns)
+    apart = Factorized().fit(with_missing, columns=columns)
     assert density.states_ > 1
     assert density.score(X[3000:]) > apart.score(X[3000:]) + 0.3
     assert density.score(X[3000:]) > truth[3000:].mean() - 0.06
@@ -366,7 +366,7 @@ def test_files_that_do_not_fit_together(mixed, tmp_path, name, change, message):
 
 # ---- benchmarks -----------------------------------------------------------------------------
 
-# Test log-likelihood to be reached, the most that holes in training may cost, states.
+# Test log-likelihood to be reached, the most that missing values in training may cost, states.
 DEBD = {"nltcs": (-6.02, 0.15, 32), "plants": (-13.5, 0.6, 16), "jester": (-53.0, 1.0, 16)}
 
 
@@ -384,12 +384,12 @@ def test_benchmarks_of_density_estimation(name, record_property):
     least, most_lost, states = DEBD[name]
     X, test = (data("debd", name, f"{name}.{part}.data") for part in ("train", "test"))
     columns = Columns.infer(X, categorical=range(X.shape[1]))
-    holes = np.random.default_rng(0).random(X.shape) < 0.3
+    missing_mask = np.random.default_rng(0).random(X.shape) < 0.3
     complete = LatentTree(states, random_state=0).fit(X, columns=columns).score(test)
-    masked = np.where(holes, HOLE, X)
-    with_holes = LatentTree(states, random_state=0).fit(masked, columns=columns).score(test)
+    masked = np.where(missing_mask, MISSING, X)
+    with_missing = LatentTree(states, random_state=0).fit(masked, columns=columns).score(test)
     record_property("complete", complete)
-    record_property("with_holes", with_holes)
-    print(f"{name}: {complete:.4f}, with 30 % holes {with_holes:.4f}")
+    record_property("with_missing", with_missing)
+    print(f"{name}: {complete:.4f}, with 30 % missing values {with_missing:.4f}")
     assert complete > least
-    assert with_holes > complete - most_lost
+    assert with_missing > complete - most_lost

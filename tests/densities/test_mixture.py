@@ -23,10 +23,10 @@ from knothole.densities.univariate.families import start_distribution
 from knothole.densities.univariate.packed import pack
 from knothole.errors import InvalidInput
 
-HOLE = np.nan
+MISSING = np.nan
 
 
-def clusters(rows=400, holes=0.2, seed=0):
+def clusters(rows=400, missing_rate=0.2, seed=0):
     """Two groups that differ in every column, of all kinds; a one-hot group is observed in part."""
     rng = np.random.default_rng(seed)
     group = rng.integers(0, 2, rows)
@@ -38,7 +38,7 @@ def clusters(rows=400, holes=0.2, seed=0):
         *np.eye(3)[colour].T,
     ])  # fmt: skip
     columns = Columns.infer(X, one_hot={"colour": [3, 4, 5]})
-    X[rng.random(X.shape) < holes] = HOLE
+    X[rng.random(X.shape) < missing_rate] = MISSING
     return X, columns
 
 
@@ -66,7 +66,7 @@ def spread(components, packed, strength, seed=0):
 @pytest.mark.parametrize("strength", [0.0, 0.3, 5.0])
 @pytest.mark.parametrize("family", [None, "gaussian", "histogram"])
 def test_em_never_lowers_its_objective(strength, family):
-    X, columns = clusters(holes=0.4)
+    X, columns = clusters(missing_rate=0.4)
     families = {} if family is None else {0: family, 1: family}
     _, distributions, packed = packed_and_distributions(X, columns, 5, families)
     start = spread(ProductMixture(np.full(5, 0.2), distributions), packed, strength)
@@ -139,7 +139,7 @@ def test_finds_components():
     rng = np.random.default_rng(0)
     group = rng.integers(0, 3, 3000)
     X = np.array([[0, 0, 0], [6, 0, -6], [0, 6, 6]])[group] + rng.normal(size=(3000, 3))
-    X[rng.random(X.shape) < 0.3] = HOLE
+    X[rng.random(X.shape) < 0.3] = MISSING
     density = Mixture(3, random_state=0).fit(X)
     np.testing.assert_allclose(np.sort(density.weights_), np.full(3, 1 / 3), atol=0.05)
     means = np.stack(
@@ -163,14 +163,14 @@ def test_auto_finds_dependence_and_independence(rows):
     assert density.score(new) > Factorized().fit(X).score(new) + 0.5
 
 
-def test_seeds_are_apart_despite_holes():
+def test_seeds_are_apart_despite_missing_values():
     rng = np.random.default_rng(0)
     centre = np.array([[0.0, 0, 0], [9, 9, 0], [0, 9, 9], [9, 0, 9]])
     group = rng.integers(0, 4, 400)
     X = centre[group] + 0.1 * rng.normal(size=(400, 3))
     columns = Columns.infer(X)
     value = comparable(X, columns.variables)
-    value[rng.random(X.shape) < 0.1] = HOLE
+    value[rng.random(X.shape) < 0.1] = MISSING
     nearest = assign(value, np.zeros(3, bool), np.ones(400), 4, np.random.default_rng(1))
     complete = ~np.isnan(value).any(axis=1)
     table = pd.crosstab(group[complete], nearest[complete]).to_numpy()
@@ -189,7 +189,7 @@ def test_rows_that_no_component_can_have():
 def test_responsibilities_of_far_rows_are_shares():
     X = np.random.default_rng(0).normal(size=(300, 2))
     density = Mixture(3, random_state=0).fit(X)
-    far = np.array([[1e200, 0.0], [1e8, -1e8], [HOLE, HOLE]])
+    far = np.array([[1e200, 0.0], [1e8, -1e8], [MISSING, MISSING]])
     log_p, share = density.responsibilities(density.evidence(far))
     np.testing.assert_allclose(share.sum(axis=1), 1)
     assert not np.isnan(log_p).any() and log_p[2] == pytest.approx(0, abs=1e-12)

@@ -1,4 +1,4 @@
-"""Rows to learn from know nothing of others, and rows to judge by have holes."""
+"""Rows to learn from know nothing of others, and rows to judge by have missing values."""
 
 import numpy as np
 import pytest
@@ -28,15 +28,15 @@ def test_marginals_are_of_their_own_rows_and_weights():
         assert distribution.scale == pytest.approx(expected.scale)
 
 
-def test_rows_to_judge_by_are_given_holes_where_they_have_hardly_any():
+def test_rows_to_judge_by_are_given_missing_values_where_they_have_hardly_any():
     X = np.random.default_rng(0).normal(size=(1000, 3))
     weight = np.linspace(0.5, 2, 1000)
-    held = rows_of(X, weight)[600:].with_holes(0)
-    hole = np.isnan(held.points())
-    np.testing.assert_allclose(hole.mean(axis=0), RATE, atol=0.07)
-    assert np.corrcoef(hole.T)[0, 1] < 0.2  # each variable by itself
-    np.testing.assert_array_equal(held.points()[~hole], X[600:][~hole])
+    held = rows_of(X, weight)[600:].with_missing(0)
+    missing = np.isnan(held.points())
+    np.testing.assert_allclose(missing.mean(axis=0), RATE, atol=0.07)
+    assert np.corrcoef(missing.T)[0, 1] < 0.2  # each variable by itself
+    np.testing.assert_array_equal(held.points()[~missing], X[600:][~missing])
     np.testing.assert_array_equal(held.own_weight(), weight[600:])
     X[np.random.default_rng(1).random(X.shape) < 0.2] = np.nan
     own = rows_of(X)[600:]
-    assert own.with_holes(0) is own
+    assert own.with_missing(0) is own

@@ -38,9 +38,9 @@ def test_held_out_rows_are_masked_at_random_where_the_table_is_complete():
     (part,) = hold_out(X, Columns.infer(X))
     assert not np.intersect1d(part.train, part.held).size
     assert len(part.train) + len(part.held) == 2000
-    assert np.array_equal(np.isnan(part.matrix), part.holes)
-    assert_allclose(part.matrix[~part.holes], X[part.held][~part.holes])
-    rate = part.holes.mean(axis=0)
+    assert np.array_equal(np.isnan(part.matrix), part.missing_mask)
+    assert_allclose(part.matrix[~part.missing_mask], X[part.held][~part.missing_mask])
+    rate = part.missing_mask.mean(axis=0)
     assert_allclose(rate, RATE, atol=4 * np.sqrt(RATE * (1 - RATE) / len(part.held)))
 
 
@@ -50,10 +50,10 @@ def test_held_out_rows_take_the_patterns_of_other_rows():
     X = rng.normal(size=(2000, 3))
     X[rng.random(2000) < 0.5, :2] = np.nan
     (part,) = hold_out(X, Columns.infer(X))
-    assert (part.holes[:, 0] == part.holes[:, 1]).all()
-    assert part.holes[np.isnan(X[part.held])].all()
-    assert_allclose(part.holes[:, 0].mean(), 0.75, atol=0.08)  # its own, or those put on top
-    assert_allclose(part.holes[:, 2].mean(), RATE, atol=0.08)
+    assert (part.missing_mask[:, 0] == part.missing_mask[:, 1]).all()
+    assert part.missing_mask[np.isnan(X[part.held])].all()
+    assert_allclose(part.missing_mask[:, 0].mean(), 0.75, atol=0.08)  # its own, or those put on top
+    assert_allclose(part.missing_mask[:, 2].mean(), RATE, atol=0.08)
 
 
 @pytest.mark.parametrize("n", [60, 4000])
@@ -65,13 +65,13 @@ def test_a_value_that_hardly_any_row_has_is_learned_from(n):
         parts = hold_out(X, Columns.infer(X), random_state=seed)
         for part in parts:
             assert 0 in part.train and 0 not in part.held
-            assert len(part.matrix) == len(part.held) == len(part.holes)
+            assert len(part.matrix) == len(part.held) == len(part.missing_mask)
         assert len(np.unique(np.concatenate([part.held for part in parts]))) >= n / 6
     found = select_from([Factorized(random_state=0)], X, Columns.infer(X))
     assert np.isfinite(found.density.score(X))
 
 
-def test_a_one_hot_group_is_masked_as_one_and_a_state_is_no_hole():
+def test_a_one_hot_group_is_masked_as_one_and_a_state_is_no_missing_value():
     rng = np.random.default_rng(2)
     X = np.column_stack([np.eye(3)[rng.integers(3, size=1200)], rng.normal(size=1200)])
     X[:200, 3] = np.nan
@@ -80,10 +80,10 @@ def test_a_one_hot_group_is_masked_as_one_and_a_state_is_no_hole():
         (OneHotGroup("abc", (0, 1, 2)),),
     )
     (part,) = hold_out(X, columns)
-    assert (part.holes[:, :3].all(axis=1) == part.holes[:, :3].any(axis=1)).all()
-    unrecorded = np.isnan(part.matrix[:, 3]) & ~part.holes[:, 3]
+    assert (part.missing_mask[:, :3].all(axis=1) == part.missing_mask[:, :3].any(axis=1)).all()
+    unrecorded = np.isnan(part.matrix[:, 3]) & ~part.missing_mask[:, 3]
     assert unrecorded.any() and (part.held[unrecorded] < 200).all()
-    assert_allclose(part.holes[:, 3].mean(), RATE, atol=0.12)
+    assert_allclose(part.missing_mask[:, 3].mean(), RATE, atol=0.12)
 
 
 def test_few_rows_are_held_out_in_folds_and_very_few_not_at_all():

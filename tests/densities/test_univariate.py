@@ -22,7 +22,7 @@ from knothole.densities.univariate.families import (
 )
 from knothole.errors import DamagedFile, InvalidInput
 
-HOLE = np.nan
+MISSING = np.nan
 STATES = 3
 rng = np.random.default_rng(0)
 
@@ -32,21 +32,21 @@ COLOUR = Variable("colour", Kind.CATEGORICAL, ("red", "green", "blue", "never se
 NULLABLE = Variable("x", nullable=True)
 
 
-def with_holes(x):
+def with_missing(x):
     x = np.array(x, dtype=np.float64)
-    x[rng.random(len(x)) < 0.2] = HOLE
+    x[rng.random(len(x)) < 0.2] = MISSING
     return x
 
 
 COLUMNS = {
-    "gaussian": (CONTINUOUS, with_holes(rng.normal(3, 2, 200))),
-    "histogram": (CONTINUOUS, with_holes(rng.exponential(2, 500))),
-    "categorical": (COLOUR, with_holes(rng.choice(3, 200))),
-    "integer": (INTEGER, with_holes(rng.integers(-3, 9, 200))),
-    "poisson": (INTEGER, with_holes(rng.poisson(4, 200))),
-    "negative_binomial": (INTEGER, with_holes(rng.negative_binomial(2, 0.2, 200))),
+    "gaussian": (CONTINUOUS, with_missing(rng.normal(3, 2, 200))),
+    "histogram": (CONTINUOUS, with_missing(rng.exponential(2, 500))),
+    "categorical": (COLOUR, with_missing(rng.choice(3, 200))),
+    "integer": (INTEGER, with_missing(rng.integers(-3, 9, 200))),
+    "poisson": (INTEGER, with_missing(rng.poisson(4, 200))),
+    "negative_binomial": (INTEGER, with_missing(rng.negative_binomial(2, 0.2, 200))),
     "atoms": (NULLABLE, np.append(np.repeat([0.0, NOT_RECORDED], 60), rng.normal(2, 1, 100))),
-    "integer, wide": (INTEGER, with_holes(np.rint(rng.normal(500, 200, 800)))),
+    "integer, wide": (INTEGER, with_missing(np.rint(rng.normal(500, 200, 800)))),
     "integer, nullable": (
         Variable("n", Kind.INTEGER, nullable=True),
         np.append(rng.integers(0, 5, 90), np.repeat(NOT_RECORDED, 10)),
@@ -146,9 +146,9 @@ def test_complementary_regions_add_up(name, cuts, recorded):
 
 
 @every
-def test_holes_score_zero(name):
+def test_missing_values_score_zero(name):
     distribution = distribution_of(name)
-    assert (distribution.log_density(np.full(3, HOLE)) == 0).all()
+    assert (distribution.log_density(np.full(3, MISSING)) == 0).all()
 
 
 @every
@@ -281,7 +281,9 @@ def test_scale_of_the_column(name):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("values", [[], [HOLE, HOLE], [2.0], [2.0] * 50, [2.0, 2.0, HOLE, 3.0]])
+@pytest.mark.parametrize(
+    "values", [[], [MISSING, MISSING], [2.0], [2.0] * 50, [2.0, 2.0, MISSING, 3.0]]
+)
 def test_degenerate_columns(family, values):
     kind = {"categorical": COLOUR, "gaussian": CONTINUOUS, "histogram": CONTINUOUS}
     variable = kind.get(family, CONTINUOUS if family == "atoms" else INTEGER)

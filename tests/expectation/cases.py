@@ -38,12 +38,12 @@ EXACT = {
 
 @dataclass(frozen=True)
 class Case:
-    """An ensemble, a density over its columns, and rows with holes."""
+    """An ensemble, a density over its columns, and rows with missing values."""
 
     ensemble: Ensemble
     density: Any
     rows: np.ndarray
-    holes: np.ndarray
+    missing_mask: np.ndarray
 
 
 def random_case(
@@ -70,12 +70,12 @@ def random_case(
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = EXACT[density](seed).fit(as_table(columns, X), columns=columns)
     rows = training_matrix(levels, n_rows, rng)
-    holes = rng.random(rows.shape) < rate
-    rows[holes] = np.nan
+    missing_mask = rng.random(rows.shape) < rate
+    rows[missing_mask] = np.nan
     absent = rng.random(len(rows)) < 0.3
     rows[absent, 1] = np.nan
-    holes[absent, 1] = False
-    return Case(ensemble, fitted, rows, holes)
+    missing_mask[absent, 1] = False
+    return Case(ensemble, fitted, rows, missing_mask)
 
 
 def training_matrix(levels, n, rng):

@@ -1,4 +1,4 @@
-"""Slow, obvious twins of leaf probabilities: enumerate every cell of every hole and add up.
+"""Slow, obvious twins of leaf probabilities: enumerate every cell of every missing value and add up.
 
 A cell is a category of a categorical variable, an interval between neighbouring cuts of a numeric
 one, or "not recorded". Its probability comes from the density's own ``log_evidence`` with
@@ -59,10 +59,10 @@ def enumerate_row(original, density, evidence, row):
     ensemble = in_variables(original, density.columns_)
     n_variables = len(ensemble.columns)
     one = evidence[row : row + 1]
-    holes = [v for v in range(n_variables) if np.isnan(one.points[0, v])]
+    incomplete = [v for v in range(n_variables) if np.isnan(one.points[0, v])]
     allowed = {v: sets[0] for v, _, sets in one.restricted()}
     options = []
-    for v in holes:
+    for v in incomplete:
         cells = cells_of(ensemble, density, v)
         if v in allowed:
             cells = [cell for cell in cells if allowed[v][cell[0].codes[0]]]
@@ -72,7 +72,7 @@ def enumerate_row(original, density, evidence, row):
         point = one.points[0, :n_variables].copy()
         for region, value in cells:
             point[region.variable] = value
-        # Whole holes only: the regions say what is allowed.
+        # Whole missing values only: the regions say what is allowed.
         plain = Evidence(one.points)
         log_p.append(LatentDensity.log_evidence(density, plain, [cell[0] for cell in cells])[0])
         points.append(point)

@@ -27,11 +27,11 @@ def table(n_rows, n_levels):
     model = lightgbm.LGBMRegressor(
         n_estimators=12, num_leaves=12, min_child_samples=5, cat_smooth=1, verbose=-1, n_jobs=1
     ).fit(frame, y)
-    holes = frame.head(60).copy()
-    holes.loc[::2, "city"] = None
-    holes.loc[::3, ["a", "b"]] = np.nan
-    holes.loc[1::5, ["red", "green"]] = np.nan
-    return frame, model, holes
+    incomplete = frame.head(60).copy()
+    incomplete.loc[::2, "city"] = None
+    incomplete.loc[::3, ["a", "b"]] = np.nan
+    incomplete.loc[1::5, ["red", "green"]] = np.nan
+    return frame, model, incomplete
 
 
 DENSITIES = {
@@ -44,14 +44,16 @@ DENSITIES = {
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("which", DENSITIES)
 def test_answers_are_those_of_all_levels(which, monkeypatch):
-    frame, model, holes = table(600, 150)
+    frame, model, incomplete = table(600, 150)
     one_hot = {"hue": ["red", "green", "blue"]}
     found = []
     for least in (10**6, 4):
         monkeypatch.setattr(in_variables, "MANY", least)
         robust = kh.wrap(model, frame, density=DENSITIES[which](), one_hot=one_hot)
-        answer = robust.predict(holes, return_std=True)
-        found.append([*answer, robust.predict(holes, quantiles=[0.3])[0.3], robust.margin(holes)])
+        answer = robust.predict(incomplete, return_std=True)
+        found.append(
+            [*answer, robust.predict(incomplete, quantiles=[0.3])[0.3], robust.margin(incomplete)]
+        )
     merged = in_variables.Merged.of(read(model))
     assert merged.ensemble.n_levels[2] < 100
     np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-9)

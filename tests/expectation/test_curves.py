@@ -29,7 +29,7 @@ def table(n=80, seed=0):
     )
 
 
-def holes(X, rate=0.5, seed=1):
+def incomplete(X, rate=0.5, seed=1):
     return np.where(np.random.default_rng(seed).random(X.shape) < rate, np.nan, X)
 
 
@@ -46,7 +46,7 @@ def asked(model, X, density, seed=0, **options):
         warnings.simplefilter("ignore")
         fitted = EXACT[density](seed).fit(X, columns=ensemble.columns.describe(X))
     expectation = Expectation.of(ensemble, fitted, **options)
-    evidence = expectation.evidence(holes(X[:12]))
+    evidence = expectation.evidence(incomplete(X[:12]))
     rows = [enumerate_row(ensemble, fitted, evidence, row) for row in range(12)]
     return expectation, evidence, rows
 
@@ -157,14 +157,14 @@ def drawn():
     model = quantile_forest(X, max_depth=4, max_samples_leaf=None)
     ensemble = read(model)
     density = GaussianMixture(2, random_state=0).fit(X, columns=ensemble.columns.describe(X))
-    return ensemble, density, holes(X[:60], 0.45)
+    return ensemble, density, incomplete(X[:60], 0.45)
 
 
 def test_groups_of_draws_are_those_of_margins(drawn):
     ensemble, density, rows = drawn
     expectation = Expectation.of(ensemble, density, tol=None)
     evidence = expectation.evidence(rows)
-    engine = expectation.completions
+    engine = expectation.monte_carlo
     groups = engine.leaf_probabilities_by_group(evidence)
     together = groups.toarray().reshape(len(rows), GROUPS, -1).mean(axis=1)
     np.testing.assert_allclose(together, engine.leaf_probabilities(evidence).toarray(), atol=1e-12)

@@ -39,9 +39,9 @@ def test_tower_property(density, seed):
     """E[f | x_o] is the mean of E[f | x_o, x_j] over x_j given x_o, for a categorical x_j."""
     case = random_case(seed, density, n_rows=4)
     expectation = Expectation.of(case.ensemble, case.density)
-    rows, holes = case.rows.copy(), case.holes.copy()
-    rows[:, 0], holes[:, 0] = np.nan, True
-    evidence = case.density.evidence(as_table(case.density.columns_, rows), holes)
+    rows, incomplete = case.rows.copy(), case.missing_mask.copy()
+    rows[:, 0], incomplete[:, 0] = np.nan, True
+    evidence = case.density.evidence(as_table(case.density.columns_, rows), incomplete)
     expected, _ = expectation.margin(evidence)
 
     log_p, margins = [], []
@@ -67,12 +67,12 @@ def with_code(evidence, points, code):
 
 
 @pytest.mark.parametrize("density", EXACT)
-def test_a_row_of_holes_is_the_prior_mean(density):
+def test_a_row_of_missing_values_is_the_prior_mean(density):
     case = random_case(5, density, rate=1.0, n_rows=1)
-    case.holes[:] = True
+    case.missing_mask[:] = True
     expectation = Expectation.of(case.ensemble, case.density)
     found, _ = expectation.margin(
-        expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
+        expectation.density.evidence(as_table(case.density.columns_, case.rows), case.missing_mask)
     )
     draws = case.density.sample(40_000)
     margins = case.ensemble.margin(draws, 1)
@@ -84,26 +84,28 @@ def test_a_row_of_holes_is_the_prior_mean(density):
 @pytest.mark.parametrize("far", [30.0, -300.0])
 def test_values_outside_the_training_range(density, far):
     case = random_case(6, density, rate=0.5, n_rows=4)
-    case.rows[:, 3], case.holes[:, 3] = far, False
+    case.rows[:, 3], case.missing_mask[:, 3] = far, False
     expectation = Expectation.of(case.ensemble, case.density)
     table = as_table(case.density.columns_, case.rows)
-    evidence = expectation.density.evidence(table, case.holes)
+    evidence = expectation.density.evidence(table, case.missing_mask)
     expected = by_enumeration(case, expectation, evidence)
     margin, _ = expectation.margin(evidence)
     np.testing.assert_allclose(margin, [answer.mean for answer in expected], atol=1e-9)
 
 
 @pytest.mark.parametrize("density", EXACT)
-def test_a_hole_in_a_column_that_no_tree_uses(density):
-    """Alone, it changes nothing; beside other holes, its value would have told about them."""
+def test_a_missing_value_in_a_column_that_no_tree_uses(density):
+    """Alone, it changes nothing; beside other missing values, its value would have told about them."""
     case = random_case(7, density, rate=0.4, n_rows=6)
     # Splits on column 3 ask about column 1 instead: nobody uses column 3 any more.
     feature = np.where(case.ensemble.feature == 3, 1, case.ensemble.feature)
     ensemble = replace(case.ensemble, feature=feature.astype(np.int32))
     expectation = Expectation.of(ensemble, case.density)
     case = replace(case, ensemble=ensemble)
-    case.rows[:, 3], case.holes[:, 3] = np.nan, True
-    evidence = expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    case.rows[:, 3], case.missing_mask[:, 3] = np.nan, True
+    evidence = expectation.density.evidence(
+        as_table(case.density.columns_, case.rows), case.missing_mask
+    )
     expected = by_enumeration(case, expectation, evidence)
     margin, _ = expectation.margin(evidence)
     np.testing.assert_allclose(margin, [answer.mean for answer in expected], atol=1e-10)
@@ -191,7 +193,7 @@ def test_completions_answer_impossible_rows_too(density, numbers):
     with pytest.warns(ImpossibleRow, match=r"1 row\(s\) have values that the density holds"):
         mean, _ = expectation.predict(expectation.evidence(rows))
     with pytest.warns(ImpossibleRow):
-        moments = expectation.moments(expectation.evidence(rows), method="completions")
+        moments = expectation.moments(expectation.evidence(rows), method="monte-carlo")
     with pytest.warns(ImpossibleRow):
         quantiles, _ = expectation.quantiles(expectation.evidence(rows), [0.0, 1.0])
     assert (mean > 0).all() and (mean < 1).all()
@@ -205,7 +207,9 @@ def test_completions_answer_impossible_rows_too(density, numbers):
 def test_likelihoods_of_a_latent_tree_equal_their_slow_twin(seed):
     case = random_case(seed, "LatentTree", n_rows=10)
     expectation = Expectation.of(case.ensemble, case.density)
-    evidence = expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    evidence = expectation.density.evidence(
+        as_table(case.density.columns_, case.rows), case.missing_mask
+    )
     found = expectation.engine._likelihood(evidence)
     terms = np.stack(case.density.terms(evidence), axis=1)
     expected = np.exp(terms - terms.max(axis=2, keepdims=True))
@@ -241,8 +245,8 @@ def two_nan():
     ensemble = two_nan_ensemble()
     X = np.array([[-1.0, 0.1], [-2.0, 0.2], [1.0, 0.3], [np.nan, 0.4]] * 25)
     columns = ensemble.columns.describe(X).with_nullable(np.array([True, False]))
-    holes = np.zeros(X.shape, dtype=np.bool_)
-    density = Factorized(random_state=0).fit(X, columns=columns, holes=holes)
+    missing_mask = np.zeros(X.shape, dtype=np.bool_)
+    density = Factorized(random_state=0).fit(X, columns=columns, missing_mask=missing_mask)
     return Expectation.of(ensemble, density, reading=NATIVE)
 
 
@@ -272,7 +276,7 @@ def test_a_mask_says_it_entry_by_entry(two_nan):
     assert found[1] == 10.0
 
 
-def test_where_nan_is_a_hole_a_leaf_that_only_nan_reaches_has_probability_zero():
+def test_where_nan_is_missing_a_leaf_that_only_nan_reaches_has_probability_zero():
     ensemble = two_nan_ensemble()
     X = np.array([[-1.0, 0.1], [-2.0, 0.2], [1.0, 0.3], [np.nan, 0.4]] * 25)
     expectation = Expectation.of(ensemble, Factorized(random_state=0).fit(X))
@@ -299,14 +303,14 @@ def test_wrong_masks_are_refused(lost, message):
 TIED = {
     "product": (Mixture(3, families=dict.fromkeys(("n0", "n1", "n2"), "gaussian")), "exact"),
     "latent tree": (LatentTree(3, families=dict.fromkeys(("n0", "n1", "n2"), "gaussian")), "exact"),
-    "draws": (GaussianMixture(2), "completions"),
+    "draws": (GaussianMixture(2), "monte-carlo"),
     "draws or one number": (GaussianMixture(2), "auto"),
 }
 
 
 @pytest.mark.parametrize("name", TIED)
 @pytest.mark.parametrize("levels", [(0, 0, 0), (0, 0, 0, 3)], ids=["numbers", "with categories"])
-def test_a_value_at_a_cut_goes_right_beside_a_hole(name, levels):
+def test_a_value_at_a_cut_goes_right_beside_a_missing_value(name, levels):
     """As the least number above it does; the greatest number below it goes left."""
     density, method = TIED[name]
     ensemble = random_ensemble(seed=1, n_trees=4, depth=3, levels=levels)
@@ -340,11 +344,11 @@ def test_a_scaled_link_scales_predictions_and_their_spreads():
     turned = replace(case.ensemble, link=Link("identity", -3.0))
     scaled = Expectation.of(turned, case.density)
     table = as_table(case.density.columns_, case.rows)
-    margin, _ = asked(plain, "margin", table, case.holes)
-    np.testing.assert_allclose(asked(scaled, "predict", table, case.holes)[0], -3.0 * margin)
-    spread, _ = asked(plain, "std", table, case.holes)
+    margin, _ = asked(plain, "margin", table, case.missing_mask)
+    np.testing.assert_allclose(asked(scaled, "predict", table, case.missing_mask)[0], -3.0 * margin)
+    spread, _ = asked(plain, "std", table, case.missing_mask)
     assert spread.max() > 0.1
-    np.testing.assert_allclose(asked(scaled, "std", table, case.holes)[0], 3.0 * spread)
+    np.testing.assert_allclose(asked(scaled, "std", table, case.missing_mask)[0], 3.0 * spread)
 
 
 @pytest.mark.parametrize("link", [Link("sigmoid", 2.0), Link("exp", 0.5)])
@@ -352,7 +356,9 @@ def test_a_single_tree_has_exact_predictions_whatever_the_link(link):
     case = random_case(4, n_rows=6, n_trees=1)
     case = replace(case, ensemble=replace(case.ensemble, link=link))
     expectation = Expectation.of(case.ensemble, case.density)
-    evidence = expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    evidence = expectation.density.evidence(
+        as_table(case.density.columns_, case.rows), case.missing_mask
+    )
     found, error = expectation.predict(evidence)
     expected = [answer.mean_of(link) for answer in by_enumeration(case, expectation, evidence)]
     np.testing.assert_allclose(found, expected, atol=1e-10)
@@ -362,8 +368,8 @@ def test_a_single_tree_has_exact_predictions_whatever_the_link(link):
 def test_new_leaves_keep_the_unit_of_tolerances():
     """They are to be as exact as the old ones were."""
     case = random_case(3)
-    old = Expectation.of(case.ensemble, case.density, "completions")
+    old = Expectation.of(case.ensemble, case.density, "monte-carlo")
     new = old.with_values(10 * case.ensemble.value)
     np.testing.assert_array_equal(new.spread.margin, old.spread.margin)
-    unit = new.completions.tolerance.unit
-    np.testing.assert_array_equal(unit, old.completions.tolerance.unit)
+    unit = new.monte_carlo.tolerance.unit
+    np.testing.assert_array_equal(unit, old.monte_carlo.tolerance.unit)

@@ -19,7 +19,9 @@ from knothole.trees.read import read
 
 
 def known(case, expectation):
-    return expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    return expectation.density.evidence(
+        as_table(case.density.columns_, case.rows), case.missing_mask
+    )
 
 
 @pytest.mark.parametrize("density", EXACT)
@@ -140,7 +142,9 @@ def test_a_single_tree_of_three_classes_has_exact_probabilities(density):
         made.ensemble, link=link, value=value, base=np.zeros(3), tree_weight=np.ones(1)
     )
     expectation = Expectation.of(ensemble, made.density)
-    evidence = expectation.density.evidence(as_table(made.density.columns_, made.rows), made.holes)
+    evidence = expectation.density.evidence(
+        as_table(made.density.columns_, made.rows), made.missing_mask
+    )
     mean, error = expectation.predict(evidence)
     np.testing.assert_allclose(
         mean, expectation.leaf_probabilities(evidence) @ link(value), rtol=1e-10

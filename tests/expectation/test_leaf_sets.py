@@ -1,4 +1,4 @@
-"""Sets of leaves against walks that take both sides at holes, and what mixtures make of them."""
+"""Sets of leaves against walks that take both sides at missing values, and what mixtures make of them."""
 
 from dataclasses import replace
 
@@ -27,7 +27,8 @@ from knothole.trees.read import read
 def left_over(ensemble, node, x, numbers):
     """Leaves below a node that a row may reach, from left to right.
 
-    ``numbers`` has what numeric holes may still be: an interval, and whether "not recorded".
+    ``numbers`` has what numeric missing values may still be: an interval, and whether "not
+    recorded".
     """
     v = ensemble.feature[node]
     left = ensemble.left[node]
@@ -59,7 +60,7 @@ def case(seed, density="Mixture", **options):
     made = random_case(seed, density, n_rows=40, **options)
     expectation = Expectation.of(made.ensemble, made.density)
     table = as_table(made.density.columns_, made.rows)
-    return expectation, expectation.density.evidence(table, made.holes)
+    return expectation, expectation.density.evidence(table, made.missing_mask)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -124,15 +125,15 @@ def test_sums_over_rows_are_those_of_the_matrix(seed, density):
     np.testing.assert_allclose(sums.target[:, 0], expected, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("how", ["Mixture", "LatentTree", "completions"])
+@pytest.mark.parametrize("how", ["Mixture", "LatentTree", "monte-carlo"])
 @pytest.mark.parametrize("known_in_part", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_leaf_probabilities_of_trees_are_that_of_walks(seed, known_in_part, how, monkeypatch):
     """Of several chunks of rows, and groups of trees that serve two outputs."""
     monkeypatch.setattr(module, "TREES", 3)
     options = {"n_trees": 8, "depth": 5, "n_outputs": 2, "rate": 0.6}
-    expectation, evidence = case(seed, "Mixture" if how == "completions" else how, **options)
-    if how == "completions":
+    expectation, evidence = case(seed, "Mixture" if how == "monte-carlo" else how, **options)
+    if how == "monte-carlo":
         expectation = Expectation.of(expectation.original, expectation.density, how)
     if not known_in_part:
         evidence = replace(evidence[~evidence.partly_observed()], allowed=None)
@@ -172,8 +173,8 @@ def test_other_trees_are_walked(why, monkeypatch):
     assert leaf_sets(ensemble) == []
     columns = ensemble.columns.describe(X)
     expectation = Expectation.of(ensemble, Mixture(2, random_state=0).fit(X, columns=columns))
-    holes = np.where(np.random.default_rng(1).random(X.shape) < 0.5, np.nan, X)
-    evidence = expectation.evidence(holes)
+    incomplete = np.where(np.random.default_rng(1).random(X.shape) < 0.5, np.nan, X)
+    evidence = expectation.evidence(incomplete)
     value = ensemble.value * ensemble.tree_weight[ensemble.leaf_tree][:, None]
     expected = expectation.leaf_probabilities(evidence) @ value + ensemble.base
     np.testing.assert_allclose(expectation.margin(evidence)[0], expected, rtol=1e-10)
@@ -198,9 +199,9 @@ def test_a_single_missing_number_is_answered_as_by_walks():
     ensemble = random_ensemble(seed=5, levels=(0,) * 3, n_trees=20, depth=5)
     density = GaussianMixture(3, random_state=0).fit(X, columns=ensemble.columns.describe(X))
     expectation = Expectation.of(ensemble, density)
-    holes = rng.normal(size=(60, 3))
-    holes[np.arange(60), rng.integers(0, 3, 60)] = np.nan
-    engine, evidence = expectation.engine, expectation.evidence(holes)
+    incomplete = rng.normal(size=(60, 3))
+    incomplete[np.arange(60), rng.integers(0, 3, 60)] = np.nan
+    engine, evidence = expectation.engine, expectation.evidence(incomplete)
     single = engine.exactly[BY_NUMBER]
     assert single.leaf_sets
     quick, error = engine.margin(evidence)

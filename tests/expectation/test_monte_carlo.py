@@ -1,4 +1,4 @@
-"""Continuous cases against a million draws; errors, tolerances and quantiles of completions."""
+"""Continuous cases against a million draws; errors, tolerances and quantiles of draws."""
 
 import itertools
 import pickle
@@ -61,7 +61,7 @@ def ensemble():
 @pytest.mark.slow
 @pytest.mark.parametrize("density", DENSITIES)
 def test_a_million_draws_agree(density, numbers, ensemble):
-    """Margin and variance of one row, by the density's own completions and the trees' own walk."""
+    """Margin and variance of one row, by the density's own draws and the trees' own walk."""
     columns = ensemble.columns.describe(numbers)
     gaussian = {column.name: "gaussian" for column in columns}
     fitted = DENSITIES[density](gaussian).fit(numbers, columns=columns)
@@ -78,11 +78,11 @@ def test_a_million_draws_agree(density, numbers, ensemble):
 
 
 def own_margins(expectation, evidence):
-    """Margins of a word's completions, each walked by the trees themselves."""
+    """Margins of a word's draws, each walked by the trees themselves."""
     ensemble = expectation.ensemble
-    draws = expectation.completions._draws(evidence, range(1))
-    holes = np.isnan(evidence.points)[:, :, None]
-    points = np.where(holes, draws, evidence.points[:, :, None]).transpose(0, 2, 1)
+    draws = expectation.monte_carlo._draws(evidence, range(1))
+    missing_mask = np.isnan(evidence.points)[:, :, None]
+    points = np.where(missing_mask, draws, evidence.points[:, :, None]).transpose(0, 2, 1)
     rows = points.reshape(-1, points.shape[2])[:, : len(ensemble.columns)]
     rows = np.where((ensemble.n_levels == 0) & np.isinf(rows), np.nan, rows)
     return ensemble.margin(rows, 1).reshape(len(evidence.points), 64, -1)
@@ -92,9 +92,11 @@ def own_margins(expectation, evidence):
 def test_completions_go_where_the_trees_send_them(seed):
     """Categories, sets and values that are not recorded: tree by tree."""
     case = random_case(seed, "LatentTree", n_rows=8, n_trees=5, depth=4)
-    expectation = Expectation.of(case.ensemble, case.density, method="completions", seed=seed)
-    evidence = expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
-    found = expectation.completions.margins(evidence, range(1))[:, 0]
+    expectation = Expectation.of(case.ensemble, case.density, method="monte-carlo", seed=seed)
+    evidence = expectation.density.evidence(
+        as_table(case.density.columns_, case.rows), case.missing_mask
+    )
+    found = expectation.monte_carlo.margins(evidence, range(1))[:, 0]
     np.testing.assert_allclose(found, own_margins(expectation, evidence), atol=1e-12)
 
 
@@ -109,9 +111,11 @@ def walking(engine):
 def test_divided_draws_reach_the_leaves_that_walks_do(seed):
     """Also of several outputs, whose trees are sorted by output to be divided."""
     case = random_case(seed, "LatentTree", n_rows=8, n_trees=7, depth=4, n_outputs=1 + seed)
-    expectation = Expectation.of(case.ensemble, case.density, method="completions", seed=seed)
-    evidence = expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
-    engine = expectation.completions
+    expectation = Expectation.of(case.ensemble, case.density, method="monte-carlo", seed=seed)
+    evidence = expectation.density.evidence(
+        as_table(case.density.columns_, case.rows), case.missing_mask
+    )
+    engine = expectation.monte_carlo
     assert engine.small is not None
     for _, part in evidence.parts():
         for word in (0, 3):
@@ -138,7 +142,7 @@ def test_divided_draws_lead_where_walks_do(columns, trees, depth, outputs):
         rows = X.copy()
         rows[rng.random(X.shape) < rng.uniform(0.1, 1.0, (len(X), 1))] = np.nan
         rows[::50] = np.nan
-        engine, evidence = expectation.completions, expectation.evidence(rows)
+        engine, evidence = expectation.monte_carlo, expectation.evidence(rows)
         assert engine.small is not None
         for words in (range(1), range(3, 5)):
             found = engine._group_sums(evidence, words)
@@ -152,7 +156,7 @@ def test_draws_at_cuts_go_right_when_they_are_divided(numbers, ensemble):
     """A draw at a cut and its neighbours, where one of two cells or its neighbour may be taken."""
     columns = ensemble.columns.describe(numbers)
     fitted = GaussianMixture(2, random_state=0).fit(numbers, columns=columns)
-    engine = Expectation.of(ensemble, fitted).completions
+    engine = Expectation.of(ensemble, fitted).monte_carlo
     cuts = [np.unique(ensemble.cut[ensemble.feature == v]) for v in range(4)]
     rng = np.random.default_rng(0)
     points, draws = np.full((200, 4), np.nan), np.empty((200, 4, 64))
@@ -184,9 +188,11 @@ def walked_margins(engine, evidence, words):
 def test_splits_that_are_left_lead_where_walks_do(seed, density, outputs, monkeypatch):
     """Categories, blocks known in part, and what is not recorded; draws shared and rows' own."""
     case = random_case(seed, density, n_rows=20, n_trees=6, depth=4, n_outputs=outputs)
-    expectation = Expectation.of(case.ensemble, case.density, method="completions", seed=seed)
-    evidence = expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
-    engine = expectation.completions
+    expectation = Expectation.of(case.ensemble, case.density, method="monte-carlo", seed=seed)
+    evidence = expectation.density.evidence(
+        as_table(case.density.columns_, case.rows), case.missing_mask
+    )
+    engine = expectation.monte_carlo
     assert engine.small is not None
     for rows, part in evidence.parts():
         assert len(rows)
@@ -206,7 +212,7 @@ def test_many_cuts_have_more_than_an_octet_and_rounded_steps_tell_enough(numbers
     fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers[:, :3])
     rows = np.where(np.random.default_rng(0).random((30, 3)) < 0.6, np.nan, numbers[:30, :3])
     expectation = Expectation.of(ensemble, fitted)
-    evidence, engine = expectation.evidence(rows), expectation.completions
+    evidence, engine = expectation.evidence(rows), expectation.monte_carlo
     assert slots_of(engine.forest.look)[0][-1] > 3
     found, rounded = (engine.margins(evidence, range(2, 7), rounded) for rounded in (False, True))
     np.testing.assert_allclose(found, walked_margins(engine, evidence, range(2, 7)), atol=1e-12)
@@ -222,12 +228,12 @@ def test_shared_draws_are_the_same_whenever_they_are_made(numbers, ensemble):
     rows = np.where(np.random.default_rng(0).random((30, 4)) < 0.4, np.nan, numbers[:30])
     one, other = (Expectation.of(ensemble, fitted) for _ in range(2))
     evidence = one.evidence(rows)
-    whole = one.completions.margins(evidence, range(4))
-    parts = [other.completions.margins(evidence, range(w, w + 1)) for w in (3, 0, 2, 1)]
+    whole = one.monte_carlo.margins(evidence, range(4))
+    parts = [other.monte_carlo.margins(evidence, range(w, w + 1)) for w in (3, 0, 2, 1)]
     for word, part in zip((3, 0, 2, 1), parts, strict=True):
         np.testing.assert_array_equal(part[:, 0], whole[:, word])
-    again = pickle.loads(pickle.dumps(other.completions))
-    assert not again._made and other.completions._made
+    again = pickle.loads(pickle.dumps(other.monte_carlo))
+    assert not again._made and other.monte_carlo._made
     np.testing.assert_array_equal(again.margins(evidence, range(4)), whole)
 
 
@@ -284,7 +290,7 @@ def test_means_under_a_mixture_are_corrected_after_many_draws(words, corrects, n
     fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers)
     rows = np.where(np.random.default_rng(0).random((200, 4)) < 0.5, np.nan, numbers[:200])
     expectation, asked = Expectation.of(model, fitted, tol=1e-4), []
-    expectation.completions.max_words, margin = words, expectation.engine.margin
+    expectation.monte_carlo.max_words, margin = words, expectation.engine.margin
 
     def expected(part):
         asked.append(len(part.points))
@@ -299,7 +305,7 @@ def test_means_under_a_mixture_are_corrected_after_many_draws(words, corrects, n
 def words_asked_for(expectation, rows):
     """How many rows were drawn for, and which words, call by call; and the errors told."""
     assert expectation.spread.prediction == SPREAD_OF_PROBABILITIES
-    engine, asked = expectation.completions, []
+    engine, asked = expectation.monte_carlo, []
     collect = engine.margins_of
 
     def counted(evidence, rounded):
@@ -383,14 +389,14 @@ def test_places_among_thresholds_are_exact(cuts):
 
 
 @pytest.mark.parametrize("n_holes", [2, 7])
-def test_errors_are_neither_too_small_nor_too_large(n_holes):
+def test_errors_are_neither_too_small_nor_too_large(n_missing):
     """The same row under many seeds: its answers lie as far apart as the errors say."""
     rng = np.random.default_rng(5)
     X = rng.normal(size=(400, 3)) @ rng.normal(size=(3, 8)) + 0.7 * rng.normal(size=(400, 8))
     ensemble = random_ensemble(seed=8, levels=(0,) * 8, n_trees=20, depth=5)
     fitted = GaussianMixture(2, random_state=0).fit(X, columns=ensemble.columns.describe(X))
     row = X[:1].copy()
-    row[:, :n_holes] = np.nan
+    row[:, :n_missing] = np.nan
     found = [
         asked(Expectation.of(ensemble, fitted, tol=None, seed=seed), "margin", row)
         for seed in range(400)
@@ -407,12 +413,12 @@ def test_tol_adds_words_until_it_is_met(numbers, ensemble):
     rows = numbers[:30].copy()
     rows[np.random.default_rng(0).random(rows.shape) < 0.5] = np.nan
     exact, _ = asked(Expectation.of(ensemble, fitted), "margin", rows)
-    first = Expectation.of(ensemble, fitted, method="completions", tol=None)
+    first = Expectation.of(ensemble, fitted, method="monte-carlo", tol=None)
     plain, error = asked(first, "margin", rows)
     tol = 0.5 * error.max()
     share = tol / float(first.spread.margin[0])
     closer, bounded = asked(
-        Expectation.of(ensemble, fitted, method="completions", tol=share), "margin", rows
+        Expectation.of(ensemble, fitted, method="monte-carlo", tol=share), "margin", rows
     )
     assert (error > tol).any() and (bounded <= tol * (1 + 1e-9)).all()
     enough = (error <= tol)[:, 0]
@@ -427,7 +433,7 @@ def test_a_later_error_is_told_together_with_the_ones_before(numbers, ensemble):
     columns = ensemble.columns.describe(numbers)
     fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers, columns=columns)
     rows = np.where(np.random.default_rng(0).random((40, 4)) < 0.5, np.nan, numbers[:40])
-    expectation = Expectation.of(ensemble, fitted, method="completions", tol=0.004)
+    expectation = Expectation.of(ensemble, fitted, method="monte-carlo", tol=0.004)
     engine, evidence = expectation.engine, expectation.evidence(rows)
     tolerance, doubled = engine.tolerance, 0
     _, found = engine.margin(evidence)
@@ -449,10 +455,10 @@ def test_later_words_are_other_draws(density, numbers, ensemble):
     """A row that is given eight words has the mean of all their draws, none of which is a copy."""
     columns = ensemble.columns.describe(numbers)
     fitted = DENSITIES[density]({}).fit(numbers, columns=columns)
-    expectation = Expectation.of(ensemble, fitted, method="completions", tol=1e-6)
+    expectation = Expectation.of(ensemble, fitted, method="monte-carlo", tol=1e-6)
     rows = numbers[:5].copy()
     rows[:, :3] = np.nan
-    evidence, engine = expectation.evidence(rows), expectation.completions
+    evidence, engine = expectation.evidence(rows), expectation.monte_carlo
     engine.max_words = 8
     margins = engine.margins(evidence, range(8))
     words = margins.mean(axis=2)[:, :, 0]
@@ -473,7 +479,7 @@ def test_quantiles_against_enumeration():
     case = random_case(12, n_rows=6, n_trees=4)
     expectation = Expectation.of(case.ensemble, case.density, tol=None, seed=1)
     table = as_table(case.density.columns_, case.rows)
-    evidence = expectation.density.evidence(table, case.holes)
+    evidence = expectation.density.evidence(table, case.missing_mask)
     levels = [0.1, 0.5, 0.9]
     found, _ = expectation.quantiles(evidence, levels)
     assert (np.diff(found, axis=2) >= 0).all()
@@ -502,9 +508,9 @@ def test_quantiles_of_complete_rows_are_the_prediction():
     expectation = Expectation.of(case.ensemble, case.density)
     table = as_table(case.density.columns_, case.rows)
     found, _ = expectation.quantiles(
-        expectation.density.evidence(table, case.holes), [0.0, 0.3, 1.0]
+        expectation.density.evidence(table, case.missing_mask), [0.0, 0.3, 1.0]
     )
-    mean, _ = expectation.predict(expectation.density.evidence(table, case.holes))
+    mean, _ = expectation.predict(expectation.density.evidence(table, case.missing_mask))
     np.testing.assert_allclose(found, np.repeat(mean[:, :, None], 3, axis=2), atol=1e-12)
 
 
@@ -514,6 +520,8 @@ def test_wrong_quantiles_are_refused(quantiles):
     expectation = Expectation.of(case.ensemble, case.density)
     with pytest.raises(InvalidInput, match="quantiles must be numbers from 0 to 1"):
         expectation.quantiles(
-            expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes),
+            expectation.density.evidence(
+                as_table(case.density.columns_, case.rows), case.missing_mask
+            ),
             quantiles,
         )

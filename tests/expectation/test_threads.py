@@ -58,7 +58,7 @@ def test_variance_is_never_negative_and_zero_for_complete_rows(expectation, rows
     value[1::3] *= 1e-3
     large = Expectation.of(expectation.original.with_values(value), expectation.density)
     complete = np.where(np.isnan(rows[:100]), 0.5, rows[:100])
-    for method in ("auto", "completions", "exact") if large.exact else ("auto",):
+    for method in ("auto", "monte-carlo", "exact") if large.exact else ("auto",):
         assert (large.moments(large.evidence(rows[:100]), method=method).variance >= 0).all()
         whole = large.moments(large.evidence(complete), method=method)
         assert not whole.variance.any() and not whole.std_error.any()

@@ -44,20 +44,20 @@ def enumerated(expectation, evidence, row, v, between):
 def test_gains_of_categories_are_those_of_enumeration(density):
     case = random_case(1, density, n_rows=8, rate=0.5, numeric=False)
     expectation = Expectation.of(case.ensemble, case.density)
-    evidence = expectation.columns.evidence(case.rows, case.holes)
+    evidence = expectation.columns.evidence(case.rows, case.missing_mask)
     gains = Gains(expectation, evidence, Players.of(expectation), "variance", False)
     gain, error = gains.single()
-    holes = np.isnan(evidence.points)
-    assert_array_equal(np.isnan(gain), ~holes)
+    missing_mask = np.isnan(evidence.points)
+    assert_array_equal(np.isnan(gain), ~missing_mask)
     assert evidence.partly_observed().any()
-    for row, v in zip(*np.nonzero(holes), strict=True):
+    for row, v in zip(*np.nonzero(missing_mask), strict=True):
         expected = enumerated(expectation, evidence, row, v, lambda a, b: ((a - b) ** 2).sum())
         assert_allclose(gain[row, v], expected, atol=1e-10)
-    assert (error[holes] == 0).all()
+    assert (error[missing_mask] == 0).all()
 
 
-def test_gains_of_all_holes_are_what_the_variance_loses():
-    """One hole left: finding it out takes off the whole variance."""
+def test_gains_of_all_missing_values_are_what_the_variance_loses():
+    """One missing value left: finding it out takes off the whole variance."""
     codes = np.random.default_rng(0).integers(3, size=(300, 3))
     table = pd.DataFrame(codes.astype(str), columns=list("abc")).astype("category")
     model = xgboost.XGBRegressor(n_estimators=5, max_depth=4, enable_categorical=True)

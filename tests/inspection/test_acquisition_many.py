@@ -1,4 +1,4 @@
-"""Rows with many holes: their gains come from bins of whole draws."""
+"""Rows with many missing values: their gains come from bins of whole draws."""
 
 import numpy as np
 import pandas as pd

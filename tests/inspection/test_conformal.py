@@ -1,4 +1,4 @@
-"""Intervals for y: covered as often as promised, for every pattern of holes."""
+"""Intervals for y: covered as often as promised, for every pattern of missing values."""
 
 from itertools import product
 
@@ -42,12 +42,12 @@ def calibrated(robust):
 # ---- what is promised ----------------------------------------------------------------------------
 
 
-def coverage(robust, rng, repeats, rows, holes, ask=100):
+def coverage(robust, rng, repeats, rows, incomplete, ask=100):
     """Share of y in 80 % intervals for each pattern, over fresh calibration sets; and its error."""
     hits = np.empty((repeats, len(PATTERNS)))
     for repeat in range(repeats):
         X, y = draw(rng, rows)
-        calibrated = robust.conformalize(holes(X, y, rng), y)
+        calibrated = robust.conformalize(incomplete(X, y, rng), y)
         X, y = draw(rng, ask * len(PATTERNS))
         X[np.repeat(PATTERNS, ask, axis=0)] = np.nan
         low, high = calibrated.predict_interval(X, 0.8).T
@@ -64,35 +64,35 @@ def at_random(X, y, rng):
 
 
 @pytest.mark.filterwarnings("ignore::knothole.errors.FewCalibrationRows")
-@pytest.mark.parametrize("holes", [complete, at_random])
+@pytest.mark.parametrize("missing", [complete, at_random])
 @pytest.mark.parametrize(
     ("repeats", "rows"), [(30, 60), pytest.param(60, 150, marks=pytest.mark.slow)]
 )
-def test_every_pattern_is_covered_as_promised(robust, holes, repeats, rows):
+def test_every_pattern_is_covered_as_promised(robust, missing, repeats, rows):
     """On average over calibration sets: at least 80 %, and where all rows serve hardly more."""
-    found, error = coverage(robust, np.random.default_rng(rows), repeats, rows, holes)
+    found, error = coverage(robust, np.random.default_rng(rows), repeats, rows, missing)
     assert (found >= 0.8 - 3.5 * error).all()
-    if holes is complete:
+    if missing is complete:
         serving = rows if rows < 100 else rows - conformal._set_aside(rows)
         assert (found <= 0.8 + 1 / (serving + 1) + 3.5 * error).all()
     assert error.max() < 0.02  # else the test would say nothing
 
 
 @pytest.mark.parametrize("repeats", [6, pytest.param(60, marks=pytest.mark.slow)])
-def test_frequent_patterns_are_covered_whatever_made_the_holes(robust, repeats):
+def test_frequent_patterns_are_covered_whatever_made_the_missing_values(robust, repeats):
     """Here y itself makes them: rows that are hidden afterwards would tell something else."""
 
-    def holes(y):
+    def incomplete(y):
         return np.abs(y) > 3
 
     covered = []
     rng = np.random.default_rng(3)
     for _ in range(repeats):
         X, y = draw(rng, 1500)
-        X[holes(y), 0] = np.nan
+        X[incomplete(y), 0] = np.nan
         calibrated = robust.conformalize(X, y)
         X, y = draw(rng, 1500)
-        X, y = X[holes(y)], y[holes(y)]
+        X, y = X[incomplete(y)], y[incomplete(y)]
         X[:, 0] = np.nan
         low, high = calibrated.predict_interval(X, 0.8).T
         covered.append(((low <= y) & (y <= high)).mean())
@@ -149,7 +149,7 @@ def test_column_that_no_calibration_row_has_is_not_used(robust):
 
 
 def test_rare_complete_rows_are_joined_by_those_that_lack_what_matters_least(robust):
-    """x2 tells little: better hide it than rest on the few rows without holes."""
+    """x2 tells little: better hide it than rest on the few rows without missing values."""
     X, y = draw(np.random.default_rng(9), 900)
     X[12:, 2] = np.nan
     calibration = robust.conformalize(X, y).conformal_
@@ -182,7 +182,7 @@ def test_the_score_that_bounds_the_next_one(rows, rank):
 
 
 def test_the_scale_is_learned_from_rows_that_are_hidden(robust):
-    """Complete rows say nothing of holes unless some of them are hidden."""
+    """Complete rows say nothing of missing values unless some of them are hidden."""
     X, y = draw(np.random.default_rng(9), 900)
     assert robust.conformalize(X, y).conformal_.scale.weights[1] > 0
 
@@ -197,7 +197,7 @@ def test_of_many_rows_some_are_kept_and_fewer_used(robust, monkeypatch):
     assert len(rows) == 150
 
 
-def test_one_hot_group_known_in_part_counts_as_a_hole():
+def test_one_hot_group_known_in_part_counts_as_missing():
     rng = np.random.default_rng(0)
     hue = rng.integers(3, size=600)
     X = np.column_stack([rng.normal(size=600), np.eye(3)[hue]])
@@ -207,8 +207,8 @@ def test_one_hot_group_known_in_part_counts_as_a_hole():
     robust = kh.wrap(model, X[:300], density=density, one_hot={"hue": [1, 2, 3]})
     calibrated = robust.conformalize(X[300:], y[300:])
     nan = np.nan
-    partly, hole = calibrated.predict_interval([[0.5, 0, nan, nan], [0.5, nan, nan, nan]])
-    assert (partly == hole).all()
+    partly, missing = calibrated.predict_interval([[0.5, 0, nan, nan], [0.5, nan, nan, nan]])
+    assert (partly == missing).all()
 
 
 # ---- what goes missing depends on what is observed -----------------------------------------------
@@ -330,12 +330,12 @@ def classifier():
 
 
 @pytest.mark.filterwarnings("ignore::knothole.errors.FewCalibrationRows")
-@pytest.mark.parametrize("holes", [complete, at_random])
-def test_sets_cover_every_pattern_as_promised(classifier, holes):
+@pytest.mark.parametrize("missing", [complete, at_random])
+def test_sets_cover_every_pattern_as_promised(classifier, missing):
     rng, hits = np.random.default_rng(5), []
     for _ in range(25):
         X, y = classes(rng, 150)
-        conformalized = classifier.conformalize(holes(X, y, rng), y)
+        conformalized = classifier.conformalize(missing(X, y, rng), y)
         X, y = classes(rng, 60 * len(PATTERNS))
         X[np.repeat(PATTERNS, 60, axis=0)] = np.nan
         within = conformalized.predict_set(X, 0.8)
@@ -499,8 +499,8 @@ def test_several_targets_are_refused_with_the_way_out():
         robust.conformalize(X, y)
 
 
-def test_what_is_a_hole_and_what_was_never_seen():
-    """``holes`` and ``handle_unknown`` are those of predict."""
+def test_what_is_missing_and_what_was_never_seen():
+    """``missing_mask`` and ``handle_unknown`` are those of predict."""
     rng = np.random.default_rng(0)
     city = rng.choice(["Graz", "Linz"], 600)
     table = pd.DataFrame({"size": rng.normal(size=600), "city": pd.Categorical(city)})
@@ -513,14 +513,14 @@ def test_what_is_a_hole_and_what_was_never_seen():
     new = pd.DataFrame({"size": [0.0], "city": ["Wels"]})
     with pytest.raises(InvalidInput, match="Wels"):
         calibrated.predict_interval(new)
-    hole = pd.DataFrame({"size": [0.0], "city": [None]})
-    expected = calibrated.predict_interval(hole).to_numpy()
+    missing = pd.DataFrame({"size": [0.0], "city": [None]})
+    expected = calibrated.predict_interval(missing).to_numpy()
     found = calibrated.predict_interval(new, handle_unknown="missing", n_jobs=1)
     np.testing.assert_array_equal(found, expected)
     lost = np.array([[False, True]])
-    np.testing.assert_array_equal(calibrated.predict_interval(hole, lost=lost), expected)
+    np.testing.assert_array_equal(calibrated.predict_interval(missing, lost=lost), expected)
     with pytest.raises(InvalidInput, match="lost"):
-        calibrated.predict_interval(hole, lost=np.array([[True, True]]))
+        calibrated.predict_interval(missing, lost=np.array([[True, True]]))
 
 
 # ---- models of quantiles -------------------------------------------------------------------------

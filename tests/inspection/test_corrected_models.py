@@ -42,7 +42,7 @@ def frame(n=600, seed=0):
     return table, (np.sin(2 * a) + table["b"] * (table["c"] > 0)).to_numpy()
 
 
-def holed(table, seed=1):
+def with_missing(table, seed=1):
     return table.mask(np.random.default_rng(seed).random(table.shape) < 0.4)
 
 
@@ -50,7 +50,7 @@ def test_a_pipeline_has_the_correction_of_its_trees():
     X, y = frame()
     bare = xgboost.XGBRegressor(**SMALL).fit(X, y)
     piped = make_pipeline(StandardScaler(), xgboost.XGBRegressor(**SMALL)).fit(X, y)
-    rows = holed(frame(100, 5)[0])
+    rows = with_missing(frame(100, 5)[0])
     own, found = (kh.wrap(model, X, y, DENSITY, correction=True) for model in (bare, piped))
     # Rounding may make small trees split elsewhere: answers are alike, not the same.
     apart, moved = found.predict(rows) - own.predict(rows), own.predict(rows, corrected=False)
@@ -127,7 +127,7 @@ def test_trees_over_levels_in_another_order():
 def test_columns_in_another_order_and_others_beside_them_change_nothing():
     X, y = frame()
     model = xgboost.XGBRegressor(**SMALL).fit(X, y)
-    rows = holed(frame(60, 5)[0])
+    rows = with_missing(frame(60, 5)[0])
     own = kh.wrap(model, X, y, DENSITY, correction=True)
     other = kh.wrap(model, X[["c", "a", "b"]], y, DENSITY, correction=True)
     apart, moved = other.predict(rows) - own.predict(rows), own.predict(rows, corrected=False)
@@ -175,7 +175,7 @@ def test_models_made_of_models(name, classes, tmp_path):
     if name == "transformed":
         y = np.exp(y)
     robust = kh.wrap(blends()[name].fit(X, y), X, y, DENSITY, correction=True)
-    rows = holed(frame(50, 5)[0])
+    rows = with_missing(frame(50, 5)[0])
     ask = robust.predict_proba if classifier else robust.predict
     found = np.asarray(ask(rows))
     assert robust.correction_["kept"].any()
@@ -191,7 +191,7 @@ def test_models_made_of_models(name, classes, tmp_path):
 
 def test_positive_predictions_have_no_scale():
     X, y = frame(500)
-    y, rows = np.exp(y), holed(frame(50, 5)[0])
+    y, rows = np.exp(y), with_missing(frame(50, 5)[0])
     found = []
     for unit in (1.0, 2.0**-27):  # a power of two: trees are the same to the last bit
         model = HistGradientBoostingRegressor(loss="gamma", **BOOSTED).fit(X, unit * y)
@@ -211,7 +211,7 @@ def test_outputs_too_large_to_be_squared_have_no_correction():
     ).fit(X, 1e160 * y)
     robust = kh.wrap(large, X, 1e160 * y, DENSITY, correction=True)
     assert "cannot be squared" in robust.correction_["why"].iloc[0]
-    assert np.isfinite(robust.predict(holed(X))).all()
+    assert np.isfinite(robust.predict(with_missing(X))).all()
 
 
 def _small(y):
@@ -225,7 +225,7 @@ def _large(y):
 # ---- the spread, and rows that no part has learned from ------------------------------------------
 
 
-def test_a_hole_that_no_tree_uses_matters_to_the_spread():
+def test_a_missing_value_that_no_tree_uses_matters_to_the_spread():
     """Of columns a and d, d tells a, but the model has split on a alone."""
     rng = np.random.default_rng(0)
     d = rng.integers(0, 2, 900).astype(float)
@@ -285,7 +285,7 @@ def test_many_classes_of_a_row_alone_and_among_others():
 
 
 def test_what_a_model_takes_for_nan_is_known():
-    """XGBoost's missing=0: a zero is no hole, also where NaN would be one."""
+    """XGBoost's missing=0: a zero is no missing value, also where NaN would be one."""
     rng = np.random.default_rng(0)
     X = rng.integers(0, 4, (800, 3)).astype(float)
     X[:, 1] = X[:, 0]
@@ -324,5 +324,5 @@ def test_names_that_lightgbm_has_changed_are_those_of_the_table(tmp_path):
     assert robust.correction_["kept"].any()
     assert_allclose(robust.predict(X), model.predict(X))
     robust.save(tmp_path / "model.knothole")
-    rows = holed(X.head(20))
+    rows = with_missing(X.head(20))
     assert_array_equal(kh.load(tmp_path / "model.knothole").predict(rows), robust.predict(rows))

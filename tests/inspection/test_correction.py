@@ -39,7 +39,7 @@ def wrapped():
     return kh.wrap(model, X, y, kh.Factorized(), correction=True), model
 
 
-def holed(n=60, seed=5):
+def with_missing(n=60, seed=5):
     X, _ = copied(n, seed)
     X[np.random.default_rng(seed).random(X.shape) < 0.4] = np.nan
     return X
@@ -65,10 +65,10 @@ def test_more_rows_bring_it_to_the_true_expectation_and_the_density_alone_not():
     own = model.predict(cells)
     rows, truth = [], []
     for row in cells:
-        for holes in ([0], [1], [2], [0, 1], [0, 2], [1, 2]):
-            known = [j for j in range(3) if j not in holes]
+        for incomplete in ([0], [1], [2], [0, 1], [0, 2], [1, 2]):
+            known = [j for j in range(3) if j not in incomplete]
             same = (cells[:, known] == row[known]).all(axis=1)
-            rows.append([np.nan if j in holes else row[j] for j in range(3)])
+            rows.append([np.nan if j in incomplete else row[j] for j in range(3)])
             truth.append(np.average(own[same], weights=counts[same]))
     rows, truth = np.array(rows), np.array(truth)
     error = {}
@@ -96,7 +96,7 @@ def test_complete_rows_keep_the_models_own_prediction_bit_for_bit(wrapped):
 def test_margin_and_leaf_probabilities_are_the_papers_and_so_is_corrected_false(wrapped):
     robust, _ = wrapped
     plain = Robust(robust.expectation_)
-    rows = holed()
+    rows = with_missing()
     assert_array_equal(robust.margin(rows), plain.margin(rows))
     assert (robust.leaf_probabilities(rows) != plain.leaf_probabilities(rows)).nnz == 0
     assert_array_equal(robust.predict(rows, corrected=False), plain.predict(rows))
@@ -105,14 +105,14 @@ def test_margin_and_leaf_probabilities_are_the_papers_and_so_is_corrected_false(
 
 def test_margins_are_those_under_the_density(wrapped):
     robust, _ = wrapped
-    rows = holed()
+    rows = with_missing()
     assert_array_equal(robust.margin(rows), Robust(robust.expectation_).margin(rows))
     assert_allclose(robust.margin(rows), robust.predict(rows, corrected=False), rtol=1e-12)
 
 
 def test_one_row_has_one_answer_in_any_batch_and_with_any_threads(wrapped):
     robust, _ = wrapped
-    rows = holed()
+    rows = with_missing()
     whole = robust.predict(rows)
     assert_array_equal(whole[::-1], robust.predict(rows[::-1], n_jobs=2))
     assert_array_equal(
@@ -295,7 +295,7 @@ def test_the_table_tells_the_rule_that_runs():
     X, y = copied(600)
     model = xgboost.XGBRegressor(**SMALL).fit(X, y)
     table = kh.wrap(model, X, y, [kh.Factorized()]).correction_
-    whole = table[~table["holes"].str.contains("%")]
+    whole = table[~table["missing"].str.contains("%")]
     assert whole["kept"].any()
     kept = whole[whole["kept"]]
     assert (kept["gain"] > 2 * kept["error"]).all() and kept["share"].between(0.25, 1).all()
@@ -423,7 +423,7 @@ def test_a_saved_correction_answers_to_the_last_bit(wrapped, tmp_path):
     robust, _ = wrapped
     robust.save(tmp_path / "model.knothole")
     again = kh.load(tmp_path / "model.knothole")
-    rows = holed()
+    rows = with_missing()
     assert_array_equal(again.predict(rows), robust.predict(rows))
     assert_array_equal(
         again.predict(rows, return_std=True)[1], robust.predict(rows, return_std=True)[1]
@@ -465,7 +465,7 @@ def test_newton_is_the_slope_of_the_loss(space):
         assert_allclose(slope / 1e-6, -(residual * weight)[:, output], atol=1e-4)
 
 
-def test_masks_hide_one_hot_groups_as_a_whole_and_take_over_natural_holes():
+def test_masks_hide_one_hot_groups_as_a_whole_and_take_over_natural_missing_values():
     columns = Columns((Column("a"), Column("b_x"), Column("b_y")), (OneHotGroup("b", (1, 2)),))
     matrix = np.tile([1.0, 1.0, 0.0], (50, 1))
     hidden = masks(columns, matrix, 1000, np.random.default_rng(0))
@@ -533,4 +533,6 @@ def test_new_leaves_leave_the_correction_behind(wrapped):
     X, y = copied(300)
     refitted = robust.refit_leaves(X, y)
     assert refitted.correction_ is None
-    assert_array_equal(refitted.predict(holed()), refitted.predict(holed(), corrected=False))
+    assert_array_equal(
+        refitted.predict(with_missing()), refitted.predict(with_missing(), corrected=False)
+    )

@@ -1,4 +1,4 @@
-"""Holes that others determine: rules are those of a slow twin, and such rows are complete."""
+"""Missing values that others determine: rules are those of a slow twin, and such rows are complete."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ from knothole.inspection.correction import Copies, CorrectionLearner, HeldOutPre
 from knothole.inspection.dependencies import FAILURES, OFTEN, FunctionalDependencies
 from knothole.robust import Robust
 
-HOLE = np.nan
+MISSING = np.nan
 
 
 def slow_rules(variables, points, used):
@@ -85,7 +85,7 @@ def test_rules_are_those_of_a_slow_twin(seed):
     variables[0] = Variable("size", nullable=True)
     points[points[:, 2] == 5, 0] = NOT_RECORDED  # as the shape has it: no contradiction
     points[rng.random(len(points)) < 0.1, 2] = 6.0  # whatever the size is: one
-    points[rng.random(points.shape) < 0.05] = HOLE
+    points[rng.random(points.shape) < 0.05] = MISSING
     if seed % 2:
         points[np.flatnonzero(points[:, 2] < 6)[0], 1] = 2.0  # one row that contradicts
     used = np.array([0, 1, 2, 4])
@@ -125,7 +125,7 @@ def test_rows_are_completed_as_by_a_slow_twin():
     used = np.array([0, 1, 2, 3])
     dependencies = FunctionalDependencies.learned(plain(5), shapes(), used)
     points = shapes(200, 1)
-    points[np.random.default_rng(2).random(points.shape) < 0.3] = HOLE
+    points[np.random.default_rng(2).random(points.shape) < 0.3] = MISSING
     points[:20, 0] = 5.5  # may contradict the shape: then nothing is said of the height
     points[20:25, 0] = -1.0  # never seen
     found = dependencies.complete(Evidence(points), used).points
@@ -147,9 +147,11 @@ def test_one_hot_groups_are_determined_as_a_whole_and_not_where_they_are_known_i
         columns.variables, columns.evidence(rows).points, used
     )
     assert pairs(dependencies) == {(0, 1), (1, 0)}
-    asked = np.array([[1.5, HOLE, HOLE, HOLE], [1.5, 0, HOLE, HOLE], [HOLE, 0, 0, 1]])
+    asked = np.array(
+        [[1.5, MISSING, MISSING, MISSING], [1.5, 0, MISSING, MISSING], [MISSING, 0, 0, 1]]
+    )
     found = dependencies.complete(columns.evidence(asked), used)
-    assert_array_equal(found.points, [[1.5, 1], [1.5, HOLE], [3, 2]])
+    assert_array_equal(found.points, [[1.5, 1], [1.5, MISSING], [3, 2]])
     assert found.partly_observed().tolist() == [False, True, False]
 
 
@@ -176,14 +178,14 @@ def wrapped():
     return kh.wrap(model, X, y, [kh.Factorized()]), model
 
 
-def test_a_row_whose_holes_are_determined_has_the_models_own_answer(wrapped):
+def test_a_row_whose_missing_values_are_determined_has_the_models_own_answer(wrapped):
     robust, model = wrapped
-    table = robust.correction_.set_index("holes")
+    table = robust.correction_.set_index("missing")
     assert table.loc["determined by others", "kept"] and table.loc["determined by others", "gain"]
     whole = shapes(50, 3)[:, :4]
     for gone in ([0], [2], [1], [0, 1], [1, 2]):
         rows = whole.copy()
-        rows[:, gone] = HOLE
+        rows[:, gone] = MISSING
         found, std = robust.predict(rows, return_std=True)
         assert_array_equal(found, model.predict(whole))
         assert not std.any()
@@ -193,14 +195,14 @@ def test_a_row_whose_holes_are_determined_has_the_models_own_answer(wrapped):
 def test_the_papers_quantities_and_all_other_rows_are_asked_of_p(wrapped):
     robust, model = wrapped
     rows = shapes(50, 3)[:, :4]
-    rows[:, 0] = HOLE
+    rows[:, 0] = MISSING
     own = model.predict(shapes(50, 3)[:, :4])
     under = kh.wrap(model, shapes(600)[:, :4], density=robust.density_)
     assert_array_equal(robust.margin(rows), under.margin(rows))
     assert_array_equal(robust.predict(rows, corrected=False), under.predict(rows))
     assert np.abs(robust.margin(rows) - own).max() > 0.5
     assert (robust.leaf_probabilities(rows) != under.leaf_probabilities(rows)).nnz == 0
-    rows[:, 3] = HOLE  # nothing tells of it
+    rows[:, 3] = MISSING  # nothing tells of it
     parts = replace(robust.learned_correction, dependencies=FunctionalDependencies.none())
     without = Robust(robust.expectation_, correction=parts)
     assert_array_equal(robust.predict(rows), without.predict(rows))
@@ -212,7 +214,7 @@ def test_rules_are_left_out_where_y_speaks_against_them(wrapped, monkeypatch):
     used = robust.expectation_.used
     dependencies = FunctionalDependencies.learned(plain(4), shapes(600)[:, :4], used)
     points = shapes(400, 5)[:, :4]
-    points[:, 0] = HOLE
+    points[:, 0] = MISSING
     held_out = [
         HeldOutPredictions(robust.expectation_, points, shapes(400, 5)[:, :4], np.zeros((400, 1)))
     ]
@@ -241,7 +243,7 @@ def test_rules_are_left_out_where_y_speaks_against_them(wrapped, monkeypatch):
 def test_rules_are_kept_in_files_with_other_parts_and_without(wrapped, tmp_path):
     robust, _ = wrapped
     rows = shapes(80, 4)[:, :4]
-    rows[np.random.default_rng(0).random(rows.shape) < 0.3] = HOLE
+    rows[np.random.default_rng(0).random(rows.shape) < 0.3] = MISSING
     path = tmp_path / "model.knothole"
     for parts in (robust.learned_correction.parts, ()):
         learned = replace(robust.learned_correction, parts=parts)

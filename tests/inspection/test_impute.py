@@ -35,7 +35,7 @@ def town(n=400, seed=0):
     )
 
 
-def poked(table, seed=1, rate=0.3):
+def incomplete(table, seed=1, rate=0.3):
     mask = np.random.default_rng(seed).random(table.shape) < rate
     out = table.copy()
     for i, name in enumerate(out.columns):
@@ -51,8 +51,8 @@ def imputer():
 # ---- what comes back -----------------------------------------------------------------------------
 
 
-def test_observed_entries_come_back_and_holes_obey_types_levels_and_ranges(imputer):
-    rows, mask = poked(town(seed=5))
+def test_observed_entries_come_back_and_missing_values_obey_types_levels_and_ranges(imputer):
+    rows, mask = incomplete(town(seed=5))
     whole = imputer.transform(rows)
     assert type(whole) is pd.DataFrame and whole.columns.equals(rows.columns)
     assert whole.dtypes.tolist() == rows.dtypes.tolist()
@@ -81,7 +81,7 @@ def test_integers_remain_whole_and_within_reach_for_every_density():
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("kind", ["polars", "arrow", "batch", "objects", "list"])
 def test_tables_of_other_libraries(imputer, kind):
-    rows, _ = poked(town(seed=7), seed=8)
+    rows, _ = incomplete(town(seed=7), seed=8)
     expected = imputer.transform(rows)
     frame = pl.from_pandas(rows).with_columns(pl.col("city").cast(pl.Enum(CITIES)))
     if kind == "polars":
@@ -131,16 +131,18 @@ def test_no_rows_give_no_rows(imputer):
 
 def test_columns_without_a_type_for_what_is_drawn_get_one():
     columns = kh.Columns.infer([[0.5], [1.5]])
-    holes = np.array([[True], [False]])
+    missing_mask = np.array([[True], [False]])
     matrix = np.array([[0.5], [7.0]])
-    assert filled(np.array([[0], [7]]), columns, matrix, holes).tolist() == [[0.5], [7.0]]
+    assert filled(np.array([[0], [7]]), columns, matrix, missing_mask).tolist() == [[0.5], [7.0]]
     whole = pd.DataFrame({"x0": pd.array([None, 7], dtype="Int64")})
-    assert filled(whole, columns, matrix, holes)["x0"].tolist() == [0.5, 7.0]
-    assert filled(pl.DataFrame({"x0": [None, 7]}), columns, matrix, holes)["x0"][0] == 0.5
-    assert filled(pa.table({"x0": [None, 7]}), columns, matrix, holes)["x0"][0].as_py() == 0.5
+    assert filled(whole, columns, matrix, missing_mask)["x0"].tolist() == [0.5, 7.0]
+    assert filled(pl.DataFrame({"x0": [None, 7]}), columns, matrix, missing_mask)["x0"][0] == 0.5
+    assert (
+        filled(pa.table({"x0": [None, 7]}), columns, matrix, missing_mask)["x0"][0].as_py() == 0.5
+    )
     words = kh.Columns.infer([["aa"], ["long word"]])
     text = np.array([["aa"], ["aa"]])
-    assert filled(text, words, np.array([[1.0], [0.0]]), holes)[0, 0] == "long word"
+    assert filled(text, words, np.array([[1.0], [0.0]]), missing_mask)[0, 0] == "long word"
 
 
 def test_categories_that_the_table_does_not_declare_are_added(imputer):
@@ -160,7 +162,7 @@ def test_booleans_in_columns_of_objects_remain_booleans():
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_several_draws_are_a_long_table(imputer):
-    rows, mask = poked(town(30, seed=2))
+    rows, mask = incomplete(town(30, seed=2))
     draws = imputer.impute(rows, draws=5)
     assert draws.columns.tolist() == ["draw", *rows.columns]
     assert draws["draw"].tolist() == np.repeat(range(5), 30).tolist()
@@ -196,7 +198,7 @@ def test_central_intervals_of_draws_cover_as_they_should():
 
 def test_draws_of_a_table_with_categories_cover_too():
     truth = town(1500, seed=11)
-    rows, mask = poked(truth, seed=12)
+    rows, mask = incomplete(truth, seed=12)
     imputer = kh.Imputer(kh.Mixture(3, random_state=0)).fit(town(3000, seed=13))
     draws = imputer.impute(rows, draws=99)
     sizes = draws["size"].to_numpy().reshape(99, -1)
@@ -215,7 +217,7 @@ def test_draws_of_a_table_with_categories_cover_too():
 def test_a_row_is_filled_the_same_wherever_it_stands(density):
     density.set_params(random_state=0)
     imputer = kh.Imputer(density).fit(town())
-    rows, _ = poked(town(60, seed=4))
+    rows, _ = incomplete(town(60, seed=4))
     whole = imputer.transform(rows)
     pd.testing.assert_frame_equal(imputer.transform(rows[::-1])[::-1], whole)
     pd.testing.assert_frame_equal(imputer.transform(rows[17:18]), whole[17:18])
@@ -243,8 +245,10 @@ def test_one_hot_groups_observed_in_part_and_not_recorded():
     table = pd.DataFrame(X, columns=["hue_red", "hue_green", "hue_blue", "x"])
     model = DecisionTreeRegressor(max_depth=3).fit(table, codes)
     robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), one_hot="auto")
-    hole = np.nan
-    rows = pd.DataFrame([[hole, hole, 0.0, 1.0], [hole, hole, hole, hole]], columns=table.columns)
+    missing = np.nan
+    rows = pd.DataFrame(
+        [[missing, missing, 0.0, 1.0], [missing, missing, missing, missing]], columns=table.columns
+    )
     draws = robust.impute(rows, draws=50)
     hues = draws[["hue_red", "hue_green", "hue_blue"]].to_numpy()
     assert_array_equal(hues.sum(axis=1), 1)
@@ -293,7 +297,9 @@ def test_scikit_learns_own_checks(estimator, check):
 
 def test_output_and_names(imputer):
     assert imputer.get_feature_names_out().tolist() == list(town(1).columns)
-    frame = pl.from_pandas(poked(town(9))[0]).with_columns(pl.col("city").cast(pl.Enum(CITIES)))
+    frame = pl.from_pandas(incomplete(town(9))[0]).with_columns(
+        pl.col("city").cast(pl.Enum(CITIES))
+    )
     rng = np.random.default_rng(0)
     X = np.where(rng.random((50, 2)) < 0.2, np.nan, rng.normal(size=(50, 2)))
     plain = kh.Imputer(kh.Factorized()).fit(X)

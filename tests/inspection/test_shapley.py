@@ -61,7 +61,7 @@ def test_values_are_those_of_enumeration(density, seed, width):
     """Numbers, categories, "not recorded", one-hot groups known in part: all are players."""
     case = random_case(seed, density, n_rows=5, rate=0.3, width=width, n_outputs=width)
     expectation = Expectation.of(case.ensemble, case.density)
-    evidence = expectation.columns.evidence(case.rows, case.holes)
+    evidence = expectation.columns.evidence(case.rows, case.missing_mask)
     players = Players.of(expectation)
     values, errors, base = explain(expectation, evidence, players, margins=True, tol=None)
     for row in range(len(case.rows)):
@@ -283,7 +283,7 @@ def test_no_rows_give_no_rows(robust):
     assert robust.explain(np.empty((0, 4))).values.shape == (0, 4)
 
 
-def test_holes_remain_holes_and_the_sum_is_the_prediction(robust):
+def test_missing_values_remain_missing_and_the_sum_is_the_prediction(robust):
     X = world(30, 2)
     X[:, 1] = np.nan
     X[0] = np.nan

@@ -32,9 +32,9 @@ def classifier_world(link, outputs, n_rows=80, scale=1.0):
 
 
 def draws_of(world):
-    expectation = Expectation.of(world.case.ensemble, world.case.density, "completions")
-    evidence = expectation.density.evidence(world.table, world.case.holes)
-    return DrawnLeaves(expectation.completions, evidence, world.weight)
+    expectation = Expectation.of(world.case.ensemble, world.case.density, "monte-carlo")
+    evidence = expectation.density.evidence(world.table, world.case.missing_mask)
+    return DrawnLeaves(expectation.monte_carlo, evidence, world.weight)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_steps_arrive_at_the_minimum(link, outputs, monkeypatch):
     np.testing.assert_allclose(objective(found.ravel())[1], 0.0, atol=1e-4)
 
 
-def table_with_holes(n=400):
+def table_with_missing(n=400):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 4))
     X[:, 3] = X[:, 0] + 0.3 * rng.normal(size=n)
@@ -126,7 +126,7 @@ def table_with_holes(n=400):
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_xgboost_classifier_through_refit_and_back(classes):
-    X, score = table_with_holes()
+    X, score = table_with_missing()
     y = np.digitize(score, [0.0] if classes == 2 else [-0.7, 0.7])
     model = xgboost.XGBClassifier(n_estimators=5, max_depth=3).fit(X, y)
     ensemble = read(model)
@@ -146,7 +146,7 @@ def test_xgboost_classifier_through_refit_and_back(classes):
 
 
 def test_log_links_are_refused():
-    X, score = table_with_holes(100)
+    X, score = table_with_missing(100)
     model = xgboost.XGBRegressor(n_estimators=2, objective="count:poisson").fit(X, np.exp(score))
     with pytest.raises(UnsupportedModel, match="expand"):
         refit(read(model), Mixture(2, random_state=0).fit(X), X, np.exp(score))

@@ -1,4 +1,4 @@
-"""Without holes, refitting is what libraries do: leaf means, least squares, ordinary boosting."""
+"""Without missing values, refitting is what libraries do: leaf means, least squares, ordinary boosting."""
 
 import lightgbm
 import numpy as np
@@ -74,7 +74,7 @@ def test_a_ridge_draws_averaged_leaves_to_the_mean():
     np.testing.assert_allclose(refitted.ensemble.value.sum(axis=1), 1.0)
 
 
-@pytest.mark.parametrize("integration", ["exact", "completions"])
+@pytest.mark.parametrize("integration", ["exact", "monte-carlo"])
 def test_forest_is_least_squares_on_leaf_indicators(integration):
     model = xgboost.XGBRegressor(n_estimators=6, max_depth=3, learning_rate=0.3).fit(X, y)
     ensemble, refitted = read_and_refit(model, method="forest", integration=integration)
@@ -87,7 +87,7 @@ def test_forest_is_least_squares_on_leaf_indicators(integration):
     assert refitted.summary.error <= 1e-12
 
 
-@pytest.mark.parametrize("integration", ["exact", "completions"])
+@pytest.mark.parametrize("integration", ["exact", "monte-carlo"])
 @pytest.mark.parametrize("ridge", [0.0, 1.0])
 def test_boosting_is_xgboost(integration, ridge):
     """Its leaf values are rounded to float32, and its gradients are sums in float32."""

@@ -27,11 +27,11 @@ rng = np.random.default_rng(3)
 X = rng.normal(size=(400, 3))
 X[:, 1] += X[:, 0]
 y = X @ [1.0, 2.0, 0.5] + 20
-HOLES = X.copy()
-HOLES[rng.random(X.shape) < 0.4] = np.nan
-DENSITY = Mixture(4, random_state=0).fit(HOLES)
-BOOSTED = xgboost.XGBRegressor(n_estimators=6, max_depth=3, learning_rate=0.4).fit(HOLES, y)
-FOREST = RandomForestRegressor(4, max_depth=4, random_state=0).fit(HOLES, y)
+INCOMPLETE = X.copy()
+INCOMPLETE[rng.random(X.shape) < 0.4] = np.nan
+DENSITY = Mixture(4, random_state=0).fit(INCOMPLETE)
+BOOSTED = xgboost.XGBRegressor(n_estimators=6, max_depth=3, learning_rate=0.4).fit(INCOMPLETE, y)
+FOREST = RandomForestRegressor(4, max_depth=4, random_state=0).fit(INCOMPLETE, y)
 
 
 def slow_move(probabilities, rest, weight, ridge, theta):
@@ -103,7 +103,7 @@ def test_a_move_is_the_least_of_what_it_minimises(seed, ridge):
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**31 - 1), ridge=st.sampled_from([0.0, 0.8]), averaged=st.booleans())
 def test_moves_agree_with_enumeration(density, seed, ridge, averaged):
-    """Leaf probabilities and predictions from every completion of every row, tree by tree."""
+    """Leaf probabilities and predictions from every draw of every row, tree by tree."""
     n_trees = 3 if averaged else 1
     world = random_world(seed, density, n_rows=12, averaged=averaged, n_trees=n_trees, n_outputs=1)
     options = world.options | {"ridge": ridge, "method": "tree"}
@@ -131,12 +131,14 @@ def test_moves_agree_with_enumeration(density, seed, ridge, averaged):
 def test_moves_of_many_trees_agree_with_their_slow_twin(model):
     trained = BOOSTED if model == "boosted" else FOREST
     ensemble = read(trained)
-    density = Factorized().fit(HOLES)  # under which there is something to gain
+    density = Factorized().fit(INCOMPLETE)  # under which there is something to gain
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
     options = {"sample_weight": weight, "ridge": 0.7}
-    first = refit(ensemble, density, HOLES, y, **options, objective="expected")
-    found = refit(ensemble, density, HOLES, y, **options)
-    probabilities = asked(Expectation.of(ensemble, density), "leaf_probabilities", HOLES).toarray()
+    first = refit(ensemble, density, INCOMPLETE, y, **options, objective="expected")
+    found = refit(ensemble, density, INCOMPLETE, y, **options)
+    probabilities = asked(
+        Expectation.of(ensemble, density), "leaf_probabilities", INCOMPLETE
+    ).toarray()
     in_turn = model == "boosted"
     mean = np.average(y, weights=weight)
     start = 0.0 if in_turn else mean
@@ -152,9 +154,9 @@ def test_moves_of_many_trees_agree_with_their_slow_twin(model):
 
 @pytest.mark.parametrize("trained", [BOOSTED, FOREST], ids=["boosted", "forest"])
 def test_the_summary_has_the_errors_of_predictions(trained):
-    found = refit(read(trained), DENSITY, HOLES, y)
+    found = refit(read(trained), DENSITY, INCOMPLETE, y)
     old, new = (
-        np.mean((asked(Expectation.of(e, DENSITY), "margin", HOLES)[0][:, 0] - y) ** 2)
+        np.mean((asked(Expectation.of(e, DENSITY), "margin", INCOMPLETE)[0][:, 0] - y) ** 2)
         for e in (read(trained), found.ensemble)
     )
     np.testing.assert_allclose([found.summary.before, found.summary.after], [old, new], rtol=1e-10)
@@ -164,8 +166,8 @@ def test_the_summary_has_the_errors_of_predictions(trained):
 
 
 def test_draws_tell_their_standard_error():
-    density = GaussianMixture(2, random_state=0).fit(HOLES)
-    summary = refit(read(BOOSTED), density, HOLES, y).summary
+    density = GaussianMixture(2, random_state=0).fit(INCOMPLETE)
+    summary = refit(read(BOOSTED), density, INCOMPLETE, y).summary
     assert not summary.exact
     assert 0 < summary.error < 0.02 * summary.after
 
@@ -173,7 +175,7 @@ def test_draws_tell_their_standard_error():
 @pytest.mark.parametrize("ridge", [0.0, 1.0])
 @pytest.mark.parametrize("kind", ["boosted", "tree"])
 def test_nothing_moves_on_complete_rows(kind, ridge):
-    """Without holes there is no spread, and both objectives are one."""
+    """Without missing values there is no spread, and both objectives are one."""
     if kind == "boosted":
         model = xgboost.XGBRegressor(n_estimators=5, max_depth=3, learning_rate=0.3).fit(X, y)
     else:
@@ -186,18 +188,18 @@ def test_nothing_moves_on_complete_rows(kind, ridge):
 
 
 def test_outputs_have_learning_rates_of_their_own():
-    """Nothing moves in an output whose columns have no holes, though the other's rate is raised."""
+    """Nothing moves in an output whose columns have no missing values, though the other's rate is raised."""
     draw = np.random.default_rng(6)
     table = draw.normal(size=(300, 4))
-    holes = table.copy()
-    holes[:, :2][draw.random((300, 2)) < 0.5] = np.nan
+    incomplete = table.copy()
+    incomplete[:, :2][draw.random((300, 2)) < 0.5] = np.nan
     noise = 0.5 * draw.normal(size=300)
     both = np.column_stack([table[:, :2] @ [1, 3], table[:, 2:] @ [1, 2] + noise])
     model = xgboost.XGBRegressor(n_estimators=4, max_depth=3, learning_rate=0.3)
-    ensemble, density = read(model.fit(holes, both)), Factorized().fit(holes)
+    ensemble, density = read(model.fit(incomplete, both)), Factorized().fit(incomplete)
     options = {"condition_on_target": False}
-    expected = refit(ensemble, density, holes, both, **options, objective="expected")
-    moved = refit(ensemble, density, holes, both, **options, objective="deployed")
+    expected = refit(ensemble, density, incomplete, both, **options, objective="expected")
+    moved = refit(ensemble, density, incomplete, both, **options, objective="deployed")
     assert expected.summary.learning_rate > 0.35
     change = np.abs(moved.ensemble.value - expected.ensemble.value)[:, 0]
     second = ensemble.tree_output[ensemble.leaf_tree] == 1
@@ -206,12 +208,12 @@ def test_outputs_have_learning_rates_of_their_own():
 
 
 def test_large_trees_stay_behind(monkeypatch):
-    model = RandomForestRegressor(4, min_samples_leaf=20, random_state=0).fit(HOLES, y)
-    forest, density = read(model), Factorized().fit(HOLES)
+    model = RandomForestRegressor(4, min_samples_leaf=20, random_state=0).fit(INCOMPLETE, y)
+    forest, density = read(model), Factorized().fit(INCOMPLETE)
     sizes = np.diff(forest.leaf_start)
     monkeypatch.setattr(deployed, "MOST_LEAVES", int(sizes.min()))
-    expected = refit(forest, density, HOLES, y, objective="expected")
-    found = refit(forest, density, HOLES, y)
+    expected = refit(forest, density, INCOMPLETE, y, objective="expected")
+    found = refit(forest, density, INCOMPLETE, y)
     assert 0 < found.summary.moved == np.count_nonzero(sizes == sizes.min()) < len(sizes)
     moved = np.abs(found.ensemble.value - expected.ensemble.value)[:, 0] > 1e-3
     assert set(found.ensemble.leaf_tree[moved]) == set(np.flatnonzero(sizes == sizes.min()))
@@ -219,11 +221,11 @@ def test_large_trees_stay_behind(monkeypatch):
 
 def test_the_summary_is_of_the_model_that_is_returned():
     """Also where draws have missed leaves that rows reach under p(X)."""
-    tree = read(DecisionTreeRegressor(random_state=0).fit(HOLES, y))
-    found = refit(tree, DENSITY, HOLES, y, integration="completions")
+    tree = read(DecisionTreeRegressor(random_state=0).fit(INCOMPLETE, y))
+    found = refit(tree, DENSITY, INCOMPLETE, y, integration="monte-carlo")
     assert len(found.summary.unreached)
-    expectation = Expectation.of(tree, DENSITY, "completions").with_values(found.ensemble.value)
-    margin = expectation.margin(expectation.evidence(HOLES))[0][:, 0]
+    expectation = Expectation.of(tree, DENSITY, "monte-carlo").with_values(found.ensemble.value)
+    margin = expectation.margin(expectation.evidence(INCOMPLETE))[0][:, 0]
     assert found.summary.after == pytest.approx(np.mean((margin - y) ** 2), rel=1e-12)
 
 
@@ -257,14 +259,16 @@ def test_forests_of_single_rows_keep_them():
     assert np.abs(drawn.ensemble.value - read(forest).value).max() > 1
 
 
-@pytest.mark.parametrize("density", [DENSITY, LatentTree(2, random_state=0).fit(HOLES)])
+@pytest.mark.parametrize("density", [DENSITY, LatentTree(2, random_state=0).fit(INCOMPLETE)])
 def test_blocks_trees_and_threads_do_not_matter(density, monkeypatch):
-    usual = refit(read(BOOSTED), density, HOLES, y, n_jobs=1).ensemble.value
-    assert np.array_equal(refit(read(BOOSTED), density, HOLES, y, n_jobs=2).ensemble.value, usual)
+    usual = refit(read(BOOSTED), density, INCOMPLETE, y, n_jobs=1).ensemble.value
+    assert np.array_equal(
+        refit(read(BOOSTED), density, INCOMPLETE, y, n_jobs=2).ensemble.value, usual
+    )
     monkeypatch.setattr(deployed, "BLOCKS", (1, 57))
     monkeypatch.setattr(sums, "SAMPLE", 20)
     monkeypatch.setattr(sums, "ENTRIES", 1)
-    in_parts = refit(read(BOOSTED), density, HOLES, y, n_jobs=2).ensemble.value
+    in_parts = refit(read(BOOSTED), density, INCOMPLETE, y, n_jobs=2).ensemble.value
     np.testing.assert_allclose(in_parts, usual, atol=1e-10)
 
 
@@ -301,10 +305,10 @@ def test_no_rows_no_move():
 
 def test_what_auto_stands_for(monkeypatch):
     def objective(model, target=y, **options):
-        return refit(read(model), DENSITY, HOLES, target, **options).summary.objective
+        return refit(read(model), DENSITY, INCOMPLETE, target, **options).summary.objective
 
     labels = y > 20
-    classifier = RandomForestClassifier(2, max_depth=2, random_state=0).fit(HOLES, labels)
+    classifier = RandomForestClassifier(2, max_depth=2, random_state=0).fit(INCOMPLETE, labels)
     assert objective(FOREST) == "deployed"
     assert objective(FOREST, condition_on_target=False) == "expected"
     assert objective(BOOSTED, method="forest") == "expected"

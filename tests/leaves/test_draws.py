@@ -13,9 +13,9 @@ from knothole.sobol import WORD
 
 
 def draws_of(world, **options):
-    expectation = Expectation.of(world.case.ensemble, world.case.density, "completions")
-    evidence = expectation.density.evidence(world.table, world.case.holes)
-    return DrawnLeaves(expectation.completions, evidence, world.weight, **options)
+    expectation = Expectation.of(world.case.ensemble, world.case.density, "monte-carlo")
+    evidence = expectation.density.evidence(world.table, world.case.missing_mask)
+    return DrawnLeaves(expectation.monte_carlo, evidence, world.weight, **options)
 
 
 def as_matrix(drawn):
@@ -38,12 +38,12 @@ def test_draws_are_those_of_the_masks(world, words, monkeypatch):
     """Every draw of a row falls into the one leaf of each tree whose word has its bit."""
     monkeypatch.setattr(draws, "WORDS", words)
     drawn, start = draws_of(world, first_word=3), world.case.ensemble.leaf_start
-    expectation = Expectation.of(world.case.ensemble, world.case.density, "completions")
-    evidence = expectation.density.evidence(world.table, world.case.holes)
+    expectation = Expectation.of(world.case.ensemble, world.case.density, "monte-carlo")
+    evidence = expectation.density.evidence(world.table, world.case.missing_mask)
     rows = [np.flatnonzero(drawn.row == row) for row in range(150)]
     assert {len(own) for own in rows} == {1, WORD * words}
     for word in range(words):
-        leaf, mask, stop = expectation.completions.masks(evidence, 3 + word)
+        leaf, mask, stop = expectation.monte_carlo.masks(evidence, 3 + word)
         entry = 0
         for row, own in enumerate(rows):
             for tree in range(len(start) - 1):
@@ -120,7 +120,7 @@ def test_completions_come_to_the_exact_solution(method):
     world = random_world(6, n_rows=40, n_trees=1 if method == "tree" else 3)
     options = world.options | {"method": method, "learning_rate": 0.7}
     exact = refit(*world.arguments, **options, integration="exact")
-    drawn = refit(*world.arguments, **options, integration="completions", words=64)
+    drawn = refit(*world.arguments, **options, integration="monte-carlo", words=64)
     assert exact.summary.exact
     assert not drawn.summary.exact
     spread = np.std(exact.ensemble.value)
@@ -154,7 +154,7 @@ def test_threads_do_not_matter(method):
             **world.options,
             method=method,
             learning_rate=0.7,
-            integration="completions",
+            integration="monte-carlo",
             n_jobs=n,
         )
         for n in (1, 2)
@@ -182,7 +182,7 @@ def test_losses_are_told_of_draws_that_took_no_part(method):
     """The loss over the draws that leaves were fitted to would tell how well they fit those."""
     world = random_world(6, n_rows=12, rate=0.7, n_trees=3, averaged=method == "tree")
     refitted = refit(
-        *world.arguments, method=method, integration="completions", ridge=0.0, objective="expected",
+        *world.arguments, method=method, integration="monte-carlo", ridge=0.0, objective="expected",
         learning_rate=1.0 if method == "boosting" else "auto", **world.options,
     )  # fmt: skip
     used, other = draws_of(world), draws_of(world, first_word=1)

@@ -1,4 +1,4 @@
-"""Weighted completions for any learner."""
+"""Weighted draws for any learner."""
 
 import numpy as np
 import pandas as pd
@@ -28,8 +28,8 @@ def test_rows_weights_and_types():
     density = Mixture(3, random_state=0).fit(TABLE, target=Y)
     weight = rng.uniform(1, 2, N)
     full = expand(density, TABLE, Y, draws=5, sample_weight=weight)
-    holes = TABLE.isna().any(axis=1).to_numpy()
-    assert len(full.X) == (~holes).sum() + 5 * holes.sum()
+    missing_mask = TABLE.isna().any(axis=1).to_numpy()
+    assert len(full.X) == (~missing_mask).sum() + 5 * missing_mask.sum()
     assert not full.X.isna().any().any()
     assert full.X["hue"].cat.categories.tolist() == ["red", "green", "blue"]
     np.testing.assert_allclose(np.bincount(full.row, full.weight), weight)
@@ -42,15 +42,15 @@ def test_rows_weights_and_types():
 
 
 def test_a_learner_on_completions_finds_the_leaves_of_prop_2():
-    """The mean of y over weighted completions of a leaf is the closed form, but for the draws."""
+    """The mean of y over weighted draws of a leaf is the closed form, but for the draws."""
     X = rng.normal(size=(300, 2))
     y = X[:, 0] + X[:, 1]
     tree = DecisionTreeRegressor(max_depth=2, random_state=0).fit(X, y)
-    holes = X.copy()
-    holes[rng.random(X.shape) < 0.4] = np.nan
-    joint = Mixture(4, random_state=0).fit(holes, target=y)
-    exact = refit(read(tree), joint, holes, y, ridge=0.0, objective="expected").ensemble
-    full = expand(joint, holes, y, draws=200)
+    incomplete = X.copy()
+    incomplete[rng.random(X.shape) < 0.4] = np.nan
+    joint = Mixture(4, random_state=0).fit(incomplete, target=y)
+    exact = refit(read(tree), joint, incomplete, y, ridge=0.0, objective="expected").ensemble
+    full = expand(joint, incomplete, y, draws=200)
     leaves = exact.leaves(full.X)[:, 0]
     found = [np.average(full.y[leaves == i], weights=full.weight[leaves == i]) for i in range(4)]
     np.testing.assert_allclose(found, exact.value[:, 0], atol=0.02)

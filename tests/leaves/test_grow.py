@@ -1,4 +1,4 @@
-"""Trees grown on completions: the splits of largest expected gain, by enumeration."""
+"""Trees grown on draws: the splits of largest expected gain, by enumeration."""
 
 from itertools import product
 
@@ -19,7 +19,7 @@ from xgboost import XGBClassifier
 from knothole.columns.columns import Column, Columns, Kind
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
-from knothole.leaves.induction import Completions, Growing, expand
+from knothole.leaves.induction import Growing, TableDraws, expand
 from knothole.trees.read import read
 
 LEVELS = (0, 1, 2)
@@ -28,7 +28,7 @@ DRAWS = 4096
 
 
 class Small:
-    """A few rows of three codes with holes, y, and p over all of them: everything enumerable."""
+    """A few rows of three codes with missing values, y, and p over all of them: everything enumerable."""
 
     def __init__(self, seed, labels):
         rng = np.random.default_rng(seed)
@@ -44,7 +44,7 @@ class Small:
         self.weight = rng.uniform(0.5, 2, 40)
 
     def completions(self):
-        """Every completion of every row: (rows of codes, y, weight), and the row each is of."""
+        """Every draw of every row: (rows of codes, y, weight), and the row each is of."""
         full, row, probability = [], [], []
         for n, known in enumerate(self.X):
             ways = list(product(*[LEVELS if np.isnan(x) else (x,) for x in known]))
@@ -154,15 +154,15 @@ X[:, 2] = np.arange(200)  # which row it is
 JOINT = Mixture(3, random_state=0).fit(X, target=Y)
 
 
-def completions(table, target=Y, redraw=0.0):
+def table_draws(table, target=Y, redraw=0.0):
     parts = ((JOINT, np.arange(0, len(table), 2)), (JOINT, np.arange(1, len(table), 2)))
-    return Completions(parts, table, table, np.isnan(table), np.asarray(target), redraw)
+    return TableDraws(parts, table, table, np.isnan(table), np.asarray(target), redraw)
 
 
 def growing(**changes):
     settings = {
-        "completions": completions(X), "y": Y, "weight": None, "draws": 3, "seed": 0,
-        "others": completions,
+        "table_draws": table_draws(X), "y": Y, "weight": None, "draws": 3, "seed": 0,
+        "others": table_draws,
     }  # fmt: skip
     return Growing(**settings | changes)
 
@@ -224,7 +224,8 @@ def test_every_tree_of_a_forest_has_completions_of_its_own():
         np.testing.assert_array_equal(options["sample_weight"], weight)
     drawn = np.stack([table[np.isnan(X)] for table in tables])
     assert all(len(np.unique(values)) > 60 for values in drawn.T)
-    # Draws, or trees that took them from one another, would agree on what they say of a hole.
+    # Draws, or trees that took them from one another, would agree on what they say of a missing
+    # value.
     own = [tree.random_state for tree in forest.fit(COMPLETE, Y).estimators_]
     assert [tree.random_state for tree in grown.estimators_] == own
 
@@ -241,8 +242,8 @@ def test_forests_and_bags_are_the_librarys_own(estimator):
     grown = growing(y=y).fit(estimator)
     assert type(grown) is type(estimator) and len(grown.estimators_) == 5
     assert grown.score(COMPLETE, y) > 0.6
-    # Without holes it is, bit for bit, what the library makes in one go.
-    plain = growing(y=y, completions=completions(COMPLETE)).fit(estimator)
+    # Without missing values it is, bit for bit, what the library makes in one go.
+    plain = growing(y=y, table_draws=table_draws(COMPLETE)).fit(estimator)
     np.testing.assert_array_equal(
         plain.predict(COMPLETE), clone(estimator).fit(COMPLETE, y).predict(COMPLETE)
     )
@@ -275,12 +276,12 @@ def test_rows_that_became_many_by_completion_do_not_make_it_stop_early(monkeypat
 
 def test_validation_rows_are_completed_given_their_targets():
     kind = watched(HistGradientBoostingRegressor)
-    holes = X[:50].copy()
-    growing().fit(kind(max_iter=5), X_val=holes, y_val=Y[:50])
+    missing_mask = X[:50].copy()
+    growing().fit(kind(max_iter=5), X_val=missing_mask, y_val=Y[:50])
     options = kind.seen[-1][2]
     np.testing.assert_array_equal(rows_of(options["X_val"]), np.repeat(np.arange(50), 3))
     np.testing.assert_array_equal(options["y_val"], Y[:50].repeat(3))
-    gone = np.isnan(holes[:, 0]) & np.isnan(holes[:, 1])
+    gone = np.isnan(missing_mask[:, 0]) & np.isnan(missing_mask[:, 1])
     drawn = options["X_val"].reshape(50, 3, 3)[gone, :, 0].mean(axis=1)
     assert np.corrcoef(drawn, Y[:50][gone])[0, 1] > 0.5
 

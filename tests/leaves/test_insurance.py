@@ -1,4 +1,4 @@
-"""Insurance with holes in training and test: the right panel of ``make reproduce``.
+"""Insurance with missing values in training and test: the right panel of ``make reproduce``.
 
 With ``KNOTHOLE_FULL`` set: the rates that have targets, and ten trials; otherwise in small.
 """
@@ -37,7 +37,7 @@ def results():
     data = panels.Insurance.load()
     records = []
     for rate in RATES:
-        density = panels.choose_density(data.poked(rate, 0)[0], data.columns())
+        density = panels.choose_density(data.incomplete(rate, 0)[0], data.columns())
         for trial in range(TRIALS):
             records += panels.right_panel(data, density, rate, trial)
     return pd.DataFrame(records)
@@ -70,7 +70,7 @@ def test_given_y_reaches_its_targets(results, rate):
 
 
 def test_given_y_is_as_good_as_knowing_the_training_rows(results):
-    """Holes in training cost hardly anything: leaves of complete rows are 1 % better at most."""
+    """Missing values in training cost hardly anything: leaves of complete rows are 1 % better at most."""
     found = means(results, FAIR)
     assert (found[OURS] < 1.01 * found[YARDSTICK]).all()
 

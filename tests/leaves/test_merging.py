@@ -16,7 +16,7 @@ from knothole.leaves.sums import LeafSums, LeafSystem, Summands
 def parts(request):
     world = random_world(11, request.param, n_rows=200, n_trees=3)
     expectation = Expectation.of(world.case.ensemble, world.case.density)
-    evidence = expectation.density.evidence(world.table, world.case.holes)
+    evidence = expectation.density.evidence(world.table, world.case.missing_mask)
     return world, expectation.engine, evidence
 
 

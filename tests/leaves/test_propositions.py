@@ -154,7 +154,7 @@ def test_forest_is_at_least_as_good_as_boosting_and_trees(seed, shape):
     assert loss["forest"] <= loss["tree"] + 1e-9
 
 
-@pytest.mark.parametrize("integration", ["exact", "completions"])
+@pytest.mark.parametrize("integration", ["exact", "monte-carlo"])
 @settings(max_examples=8, deadline=None)
 @given(seed=seeds, shape=shapes)
 def test_the_reported_loss_of_all_leaves_never_rises_without_a_ridge(integration, seed, shape):
@@ -201,7 +201,7 @@ def test_the_choice_of_the_form_goes_by_held_out_rows():
 
 def training_of(world):
     matrix = world.case.density.columns_.matrix(world.table)
-    return TrainingTable(matrix, world.case.holes, world.weight)
+    return TrainingTable(matrix, world.case.missing_mask, world.weight)
 
 
 def test_the_unit_of_a_target_has_no_say_in_its_form():
@@ -248,17 +248,20 @@ def test_of_independent_columns_y_tells_something_all_the_same(density, labels):
     assert high > 0.8
 
 
-def test_densities_of_training_rows_know_which_nan_is_a_hole():
+def test_densities_of_training_rows_know_which_nan_is_missing():
     """In a nullable column another NaN is a value: a density of all of them as such differs."""
     world = random_world(5, n_rows=60, rate=0.4)
     world = replace(world, case=random_case(5, n_rows=60, rate=0.4))
     training, density = training_of(world), world.case.density
     fitted = {
         name: table.fit(density).log_evidence(density.evidence(world.table))
-        for name, table in {"own": training, "none": replace(training, holes=None)}.items()
+        for name, table in {"own": training, "none": replace(training, missing_mask=None)}.items()
     }
     alone = clone(density).fit_matrix(
-        training.matrix, density.columns_, sample_weight=world.weight, holes=world.case.holes
+        training.matrix,
+        density.columns_,
+        sample_weight=world.weight,
+        missing_mask=world.case.missing_mask,
     )
     expected = alone.log_evidence(density.evidence(world.table))
     np.testing.assert_allclose(fitted["own"], expected, atol=1e-12)

@@ -161,7 +161,7 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(300, 4))
 X[:, 3] += X[:, 0]
 y = X[:, 0] - 2 * (X[:, 1] > 0.3) + 0.5 * rng.normal(size=300)
-HOLES = np.where(rng.random(X.shape) < 0.3, np.nan, X)
+INCOMPLETE = np.where(rng.random(X.shape) < 0.3, np.nan, X)
 DENSITY = kh.Factorized().fit(X)
 
 
@@ -216,24 +216,24 @@ def test_complete_rows_have_the_boosted_quantiles_of_libraries(level, tell):
     ],
 )  # fmt: skip
 def test_huber_losses_are_read_and_lowered(model, recipe):
-    ensemble = read(model.fit(X if "Gradient" in type(model).__name__ else HOLES, y))
+    ensemble = read(model.fit(X if "Gradient" in type(model).__name__ else INCOMPLETE, y))
     assert ensemble.recipe.loss == recipe[0]
     assert ensemble.recipe.delta == pytest.approx(recipe[1] or model._loss.closs.delta)
     options = {"condition_on_target": False, "ridge": 0.0, "method": "forest"}
-    found = refit(ensemble, DENSITY, HOLES, y, **options)
+    found = refit(ensemble, DENSITY, INCOMPLETE, y, **options)
     assert found.summary.loss == f"{recipe[0]} loss"
     assert found.summary.after <= found.summary.before + 4 * found.summary.error
-    moved = refit(ensemble, DENSITY, HOLES, y)
+    moved = refit(ensemble, DENSITY, INCOMPLETE, y)
     assert (moved.summary.objective, moved.summary.method) == ("deployed", "boosting")
     assert moved.summary.moved > 0
 
 
 def drawn_problem(recipe, n_trees=6):
-    model = HistGradientBoostingRegressor(max_iter=n_trees, max_leaf_nodes=6).fit(HOLES, y)
+    model = HistGradientBoostingRegressor(max_iter=n_trees, max_leaf_nodes=6).fit(INCOMPLETE, y)
     problem = Problem.of(read(model).trained_by(recipe), y, np.ones(len(y)))
     expectation = Expectation.of(problem.ensemble, DENSITY)
-    evidence = expectation.evidence_of(HOLES)
-    return problem, DrawnLeaves(expectation.completions, evidence, problem.row_weight)
+    evidence = expectation.evidence_of(INCOMPLETE)
+    return problem, DrawnLeaves(expectation.monte_carlo, evidence, problem.row_weight)
 
 
 @pytest.mark.parametrize("recipe", RECIPES[1:])
@@ -277,8 +277,8 @@ def test_trees_by_completions_are_close_to_exact_ones():
     model = RandomForestRegressor(3, criterion="absolute_error", max_depth=3, random_state=0)
     ensemble, options = read(model.fit(X, y)), {"condition_on_target": False, "words": 16}
     exact, drawn = (
-        refit(ensemble, DENSITY, HOLES, y, integration=integration, **options)
-        for integration in ("exact", "completions")
+        refit(ensemble, DENSITY, INCOMPLETE, y, integration=integration, **options)
+        for integration in ("exact", "monte-carlo")
     )
     assert exact.summary.exact and not drawn.summary.exact and drawn.summary.error > 0
     assert drawn.summary.after == pytest.approx(exact.summary.after, abs=6 * drawn.summary.error)
@@ -307,22 +307,22 @@ def cat(loss):
 def test_other_losses_are_refused_by_name(model, name):
     ensemble = read(model.fit(X, np.abs(y)))
     with pytest.raises(UnsupportedModel, match=f"{name}.*expand"):
-        refit(ensemble, DENSITY, HOLES, np.abs(y))
+        refit(ensemble, DENSITY, INCOMPLETE, np.abs(y))
 
 
 def test_what_a_file_does_not_tell_is_refused():
     ensemble = read(DecisionTreeRegressor(max_depth=2).fit(X, y))
     with pytest.raises(UnsupportedModel, match="becomes linear"):
-        refit(ensemble.trained_by(Recipe(loss="Huber")), DENSITY, HOLES, y)
+        refit(ensemble.trained_by(Recipe(loss="Huber")), DENSITY, INCOMPLETE, y)
     with pytest.raises(InvalidInput, match="no closed form"):
-        refit(ensemble.trained_by(Recipe(LEVELS[:1])), DENSITY, HOLES, y, method="forest")
+        refit(ensemble.trained_by(Recipe(LEVELS[:1])), DENSITY, INCOMPLETE, y, method="forest")
 
 
 def test_several_quantiles_of_one_target_have_a_level_each():
     model = xgboost.XGBRegressor(
         n_estimators=30, max_depth=2, objective="reg:quantileerror", quantile_alpha=[0.1, 0.9]
-    ).fit(HOLES, y)
-    found = refit(read(model), DENSITY, HOLES, y)
+    ).fit(INCOMPLETE, y)
+    found = refit(read(model), DENSITY, INCOMPLETE, y)
     assert found.summary.loss == "pinball loss"
     covered = (y[:, None] <= found.ensemble.margin(X)).mean(axis=0)
     assert covered[0] < 0.3 and covered[1] > 0.7

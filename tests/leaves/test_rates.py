@@ -25,17 +25,17 @@ rng = np.random.default_rng(4)
 X = rng.normal(size=(200, 4))
 X[:, 3] = X[:, 0] + 0.3 * rng.normal(size=200)
 y = X[:, 0] - 2 * (X[:, 1] > 0.3) + 0.5 * rng.normal(size=200)
-HOLES = X.copy()
-HOLES[rng.random(X.shape) < 0.3] = np.nan
+INCOMPLETE = X.copy()
+INCOMPLETE[rng.random(X.shape) < 0.3] = np.nan
 SMALL = {"max_depth": 3, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
 def density():
-    return Mixture(4, random_state=0).fit(HOLES)
+    return Mixture(4, random_state=0).fit(INCOMPLETE)
 
 
-def boosted(trees, rate, table=HOLES, **options):
+def boosted(trees, rate, table=INCOMPLETE, **options):
     model = xgboost.XGBRegressor(n_estimators=trees, max_depth=3, learning_rate=rate, **options)
     return read(model.fit(table, y))
 
@@ -71,9 +71,9 @@ def test_leaves_of_weighted_rows_tell_the_rate():
     assert found == pytest.approx(0.2, rel=1e-6)
 
 
-def test_holes_go_where_the_model_sends_them():
+def test_missing_values_go_where_the_model_sends_them():
     problem = Problem.of(boosted(20, 0.2), y, np.ones(len(X)))
-    assert rate_of_leaves(problem, HOLES, ridge=1.0) == pytest.approx(0.2, rel=1e-4)
+    assert rate_of_leaves(problem, INCOMPLETE, ridge=1.0) == pytest.approx(0.2, rel=1e-4)
 
 
 def test_complete_rows_leave_a_boosted_model_as_it_is():
@@ -108,23 +108,23 @@ def test_a_rate_that_nothing_tells_is_cross_validated(density):
     """Targets that the model knows nothing of: whole steps are best, as in the paper."""
     ensemble = replace(boosted(5, 0.3), recipe=Recipe())
     problem = Problem.of(ensemble, -y, np.ones(len(y)))
-    assert rate_of_leaves(problem, HOLES, ridge=1.0) is None
-    refitted = refit(ensemble, density, HOLES, -y)
+    assert rate_of_leaves(problem, INCOMPLETE, ridge=1.0) is None
+    refitted = refit(ensemble, density, INCOMPLETE, -y)
     assert refitted.summary.learning_rate == 1.0
     assert refitted.summary.after < 0.7 * refitted.summary.before
-    again = refit(ensemble, density, HOLES, -y, condition_on_target=False)
+    again = refit(ensemble, density, INCOMPLETE, -y, condition_on_target=False)
     assert again.summary.learning_rate == 1.0
 
 
-@pytest.mark.parametrize("integration", ["exact", "completions"])
+@pytest.mark.parametrize("integration", ["exact", "monte-carlo"])
 def test_few_trees_take_larger_steps_until_the_loss_does_not_rise(integration, density):
     options = {"condition_on_target": False, "integration": integration}
     ensemble = boosted(4, 0.1)
     own = refit(
-        ensemble, density, HOLES, y, method="boosting", learning_rate=0.1, **options
+        ensemble, density, INCOMPLETE, y, method="boosting", learning_rate=0.1, **options
     ).summary
     assert own.after > own.before
-    raised = refit(ensemble, density, HOLES, y, **options).summary
+    raised = refit(ensemble, density, INCOMPLETE, y, **options).summary
     assert raised.learning_rate > 0.1
     assert raised.after <= raised.before * 1.001 + 3 * raised.error
 

@@ -24,14 +24,14 @@ from knothole.trees.read import read, write
 rng = np.random.default_rng(2)
 X = rng.normal(size=(300, 3))
 y = X @ [1.0, -2.0, 0.5] + 20
-HOLES = X.copy()
-HOLES[rng.random(X.shape) < 0.3] = np.nan
-DENSITY = Mixture(4, random_state=0).fit(HOLES)
+INCOMPLETE = X.copy()
+INCOMPLETE[rng.random(X.shape) < 0.3] = np.nan
+DENSITY = Mixture(4, random_state=0).fit(INCOMPLETE)
 
 
 @pytest.fixture(scope="module")
 def model():
-    return xgboost.XGBRegressor(n_estimators=4, max_depth=3, learning_rate=0.3).fit(HOLES, y)
+    return xgboost.XGBRegressor(n_estimators=4, max_depth=3, learning_rate=0.3).fit(INCOMPLETE, y)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def model():
 )
 def test_refusals(model, change, match):
     with pytest.raises(InvalidInput, match=match):
-        refit(read(model), DENSITY, HOLES, y, **change)
+        refit(read(model), DENSITY, INCOMPLETE, y, **change)
 
 
 @pytest.mark.parametrize(
@@ -66,16 +66,16 @@ def test_refusals(model, change, match):
 )
 def test_refused_targets(model, target, match):
     with pytest.raises(InvalidInput, match=match):
-        refit(read(model), DENSITY, HOLES, target)
+        refit(read(model), DENSITY, INCOMPLETE, target)
 
 
 def test_the_written_model_predicts_what_was_refitted(model):
-    refitted = refit(read(model), DENSITY, HOLES, y)
+    refitted = refit(read(model), DENSITY, INCOMPLETE, y)
     assert refitted.summary.method == "boosting"
     written = write(model, refitted.ensemble)
     np.testing.assert_allclose(written.predict(X), refitted.ensemble.margin(X)[:, 0], rtol=1e-5)
     old, new = (
-        np.mean((asked(Expectation.of(e, DENSITY), "margin", HOLES)[0][:, 0] - y) ** 2)
+        np.mean((asked(Expectation.of(e, DENSITY), "margin", INCOMPLETE)[0][:, 0] - y) ** 2)
         for e in (read(model), refitted.ensemble)
     )
     assert new < old
@@ -87,8 +87,8 @@ def test_learning_rate_and_base_score_do_not_matter_to_a_single_tree():
     for rate in (0.3, 1.0):
         single = xgboost.XGBRegressor(
             n_estimators=1, max_depth=3, learning_rate=rate, base_score=0.5
-        ).fit(HOLES, y)
-        tables[rate] = refit(read(single), DENSITY, HOLES, y, ridge=1.0).ensemble.value
+        ).fit(INCOMPLETE, y)
+        tables[rate] = refit(read(single), DENSITY, INCOMPLETE, y, ridge=1.0).ensemble.value
     np.testing.assert_allclose(tables[0.3], tables[1.0], atol=1e-9)
     boosted = GradientBoostingRegressor(n_estimators=1, max_depth=3, learning_rate=0.1).fit(X, y)
     refitted = refit(read(boosted), DENSITY, X, y, ridge=0.0).ensemble
@@ -121,7 +121,7 @@ def test_a_large_ridge_draws_leaves_to_the_weighted_mean():
 
 
 @pytest.mark.parametrize("method", ["forest", "boosting"])
-@pytest.mark.parametrize("integration", ["exact", "completions"])
+@pytest.mark.parametrize("integration", ["exact", "monte-carlo"])
 def test_unreached_leaves_of_whole_models_keep_their_values_without_a_ridge(method, integration):
     world = random_world(5, n_rows=3, rate=0.1, n_trees=3)
     ensemble = world.case.ensemble
@@ -140,7 +140,7 @@ def test_unreached_leaves_of_whole_models_keep_their_values_without_a_ridge(meth
 
 
 @pytest.mark.parametrize("method", ["forest", "boosting"])
-@pytest.mark.parametrize("integration", ["exact", "completions"])
+@pytest.mark.parametrize("integration", ["exact", "monte-carlo"])
 def test_trees_without_weight_keep_their_values(method, integration):
     world = random_world(3, n_rows=20, n_trees=3)
     ensemble = world.case.ensemble
@@ -159,9 +159,9 @@ def test_trees_without_weight_keep_their_values(method, integration):
 def test_weights_are_repeated_rows(method, model):
     times = rng.integers(0, 3, 300)
     options = {"method": method, "condition_on_target": False, "integration": "exact"}
-    weighted = refit(read(model), DENSITY, HOLES, y, sample_weight=times, **options)
+    weighted = refit(read(model), DENSITY, INCOMPLETE, y, sample_weight=times, **options)
     rows = np.repeat(np.arange(300), times)
-    repeated = refit(read(model), DENSITY, HOLES[rows], y[rows], **options)
+    repeated = refit(read(model), DENSITY, INCOMPLETE[rows], y[rows], **options)
     np.testing.assert_allclose(weighted.ensemble.value, repeated.ensemble.value, atol=1e-8)
 
 
@@ -170,20 +170,20 @@ def test_several_outputs():
     forest = RandomForestRegressor(3, max_depth=3, random_state=0).fit(X, both)
     ensemble = read(forest)
     with pytest.raises(InvalidInput, match="condition_on_target=False"):
-        refit(ensemble, DENSITY, HOLES, both)
-    refitted = refit(ensemble, DENSITY, HOLES, both, condition_on_target=False).ensemble
+        refit(ensemble, DENSITY, INCOMPLETE, both)
+    refitted = refit(ensemble, DENSITY, INCOMPLETE, both, condition_on_target=False).ensemble
     one = RandomForestRegressor(3, max_depth=3, random_state=0).fit(X, y)
-    alone = refit(read(one), DENSITY, HOLES, y, condition_on_target=False).ensemble
+    alone = refit(read(one), DENSITY, INCOMPLETE, y, condition_on_target=False).ensemble
     np.testing.assert_allclose(refitted.value[:, 0], -refitted.value[:, 1], atol=1e-9)
     assert alone.value.shape[1] == 1
 
 
 def test_a_density_with_a_target_is_taken_as_it_is(model):
-    joint = Mixture(3, random_state=0).fit(HOLES, target=y)
-    refitted = refit(read(model), joint, HOLES, y)
+    joint = Mixture(3, random_state=0).fit(INCOMPLETE, target=y)
+    refitted = refit(read(model), joint, INCOMPLETE, y)
     assert refitted.joint is refitted.density is joint
     assert refitted.summary.conditioned == "given"
-    other = refit(read(model), joint, HOLES, y, condition_on_target=False)
+    other = refit(read(model), joint, INCOMPLETE, y, condition_on_target=False)
     assert other.summary.conditioned == "none"
     assert not np.allclose(other.ensemble.value, refitted.ensemble.value)
 
@@ -193,39 +193,41 @@ def test_conditioning_sharpens_the_leaves():
     x = rng.choice([-1.0, 1.0], size=(600, 1)) + 0.05 * rng.normal(size=(600, 1))
     target = 10 * np.sign(x[:, 0]) + rng.normal(size=600)
     tree = read(DecisionTreeRegressor(max_depth=1).fit(x, target))
-    holes = x.copy()
-    holes[::2] = np.nan
-    density = Mixture(2, random_state=0).fit(holes)
-    sharp = refit(tree, density, holes, target, ridge=0.0).ensemble.value
-    flat = refit(tree, density, holes, target, ridge=0.0, condition_on_target=False).ensemble.value
+    incomplete = x.copy()
+    incomplete[::2] = np.nan
+    density = Mixture(2, random_state=0).fit(incomplete)
+    sharp = refit(tree, density, incomplete, target, ridge=0.0).ensemble.value
+    flat = refit(
+        tree, density, incomplete, target, ridge=0.0, condition_on_target=False
+    ).ensemble.value
     np.testing.assert_allclose(np.sort(sharp[:, 0]), [-10, 10], atol=0.5)
     assert np.abs(flat).max() < 7.5
 
 
 def test_tables_and_sentinels():
-    """A value that the model takes for NaN is a hole while refitting, too."""
-    marked = np.where(np.isnan(HOLES), -999.0, HOLES)
+    """A value that the model takes for NaN is a missing value while refitting, too."""
+    marked = np.where(np.isnan(INCOMPLETE), -999.0, INCOMPLETE)
     sentinel = xgboost.XGBRegressor(n_estimators=2, max_depth=2, missing=-999.0).fit(marked, y)
     options = {"condition_on_target": True}
     by_sentinel = refit(read(sentinel), DENSITY, marked, y, **options)
-    plain = xgboost.XGBRegressor(n_estimators=2, max_depth=2).fit(HOLES, y)
-    by_nan = refit(read(plain), DENSITY, pd.DataFrame(HOLES), y, **options)
+    plain = xgboost.XGBRegressor(n_estimators=2, max_depth=2).fit(INCOMPLETE, y)
+    by_nan = refit(read(plain), DENSITY, pd.DataFrame(INCOMPLETE), y, **options)
     np.testing.assert_allclose(by_sentinel.ensemble.value, by_nan.ensemble.value, atol=1e-8)
 
 
 def test_progress_is_drawn_on_the_error_stream(model, capsys):
-    refit(read(model), DENSITY, HOLES, y, verbose=True, condition_on_target=False)
+    refit(read(model), DENSITY, INCOMPLETE, y, verbose=True, condition_on_target=False)
     shown = capsys.readouterr()
     assert "300/300" in shown.err or "4/4" in shown.err
     assert not shown.out
-    refit(read(model), DENSITY, HOLES, y, condition_on_target=False)
+    refit(read(model), DENSITY, INCOMPLETE, y, condition_on_target=False)
     assert not capsys.readouterr().err
 
 
 def test_more_leaves_than_a_matrix_can_have_are_refused(model, monkeypatch):
     monkeypatch.setattr("knothole.leaves.refit.FOREST_LEAVES", 10)
     with pytest.raises(InvalidInput, match="use method='boosting'"):
-        refit(read(model), DENSITY, HOLES, y, method="forest")
+        refit(read(model), DENSITY, INCOMPLETE, y, method="forest")
 
 
 def test_nothing_to_refit():
@@ -251,6 +253,8 @@ def test_only_a_single_tree_of_those_that_are_averaged_has_a_ridge():
         (DecisionTreeClassifier(max_depth=4, random_state=0), 1.0),
         (RandomForestClassifier(3, max_depth=4, random_state=0), 0.0),
     ):
-        ensemble = read(model.fit(HOLES, label))
-        usual, given = (refit(ensemble, DENSITY, HOLES, label, **o) for o in ({}, {"ridge": ridge}))
+        ensemble = read(model.fit(INCOMPLETE, label))
+        usual, given = (
+            refit(ensemble, DENSITY, INCOMPLETE, label, **o) for o in ({}, {"ridge": ridge})
+        )
         assert np.array_equal(usual.ensemble.value, given.ensemble.value)

@@ -1,8 +1,8 @@
 """``Robust.refit_leaves`` on real tables: against the library's own way, and what is deployed.
 
 Errors are means over three splits, because a single one may go either way. Not every table gains:
-where the density knows little of a hole (independent columns, say) refitted leaves can lose to the
-old ones and to the library, so nothing is claimed here beyond these two tables.
+where the density knows little of a missing value (independent columns, say) refitted leaves can
+lose to the old ones and to the library, so nothing is claimed here beyond these two tables.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ MIXTURE = kh.Mixture(8, n_init=1, random_state=0)
 
 @dataclass
 class Deployed:
-    """A model trained on rows with 30 % holes, and other rows with as many."""
+    """A model trained on rows with 30 % missing values, and other rows with as many."""
 
     model: Any
     X: Any
@@ -87,13 +87,13 @@ def test_the_model_s_own_rate_is_kept(refitted):
 
 
 def test_the_density_of_deployment_stays(robust, refitted):
-    """The one over (X, y) is for training holes; at deployment y is not known."""
+    """The one over (X, y) is for missing values in training; at deployment y is not known."""
     assert refitted.density_ is robust.density_
     assert not refitted.density_.target_
     assert refitted.refit_.conditioned in ("values", "scores")
 
 
-def test_not_recorded_is_no_state_once_every_nan_is_a_hole(regression, refitted):
+def test_not_recorded_is_no_state_once_every_nan_is_missing(regression, refitted):
     usual = kh.wrap(regression.model, regression.X, density=MIXTURE)
     assert any(column.nullable for column in usual.columns_)
     again = usual.refit_leaves(regression.X, regression.y)
@@ -103,7 +103,7 @@ def test_not_recorded_is_no_state_once_every_nan_is_a_hole(regression, refitted)
     )
 
 
-def test_states_stay_where_not_every_nan_is_a_hole(regression):
+def test_states_stay_where_not_every_nan_is_missing(regression):
     usual = kh.wrap(regression.model, regression.X, density=MIXTURE)
     again = usual.refit_leaves(regression.X, regression.y, nan_policy="native")
     assert again.density_ is usual.density_ and again.nan_policy_ == "native"
@@ -135,16 +135,16 @@ def test_unknown_options_are_named_beside_the_known_ones(regression, robust):
 
 
 def test_values_that_the_model_takes_for_nan_beside_categories():
-    """They are holes, as NaN is, while densities are learned and leaves refitted."""
+    """They are missing, as NaN is, while densities are learned and leaves refitted."""
     rng = np.random.default_rng(0)
     size = rng.normal(size=300)
     city = pd.Categorical(np.where(size + rng.normal(size=300) > 0, "Graz", "Linz"))
     y = size + (city == "Graz")
-    holes = np.where(rng.random(300) < 0.3, np.nan, size)
+    missing_mask = np.where(rng.random(300) < 0.3, np.nan, size)
     settings = {"n_estimators": 3, "max_depth": 2, "n_jobs": 1, "enable_categorical": True}
     values = []
     for sentinel in (np.nan, -999.0):
-        marked = np.where(np.isnan(holes), sentinel, holes)
+        marked = np.where(np.isnan(missing_mask), sentinel, missing_mask)
         table = pd.DataFrame({"size": marked, "city": city})
         model = xgboost.XGBRegressor(missing=sentinel, **settings).fit(table, y)
         robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), nan_policy="lost")

@@ -33,7 +33,7 @@ class World:
     @cached_property
     def answers(self):
         density = self.case.density if self.density is None else self.density
-        evidence = density.evidence(self.table, self.case.holes, self.target)
+        evidence = density.evidence(self.table, self.case.missing_mask, self.target)
         return [
             enumerate_row(self.case.ensemble, density, evidence, row) for row in range(len(self.y))
         ]
@@ -97,7 +97,7 @@ def random_world(seed, density="Mixture", n_rows=5, averaged=False, **shape):
     """Targets and weights for a random case; ``averaged`` makes a forest of its trees."""
     case = random_case(seed, density, n_rows=n_rows, **shape)
     # Every NaN of a nullable column is "not recorded".
-    case = replace(case, holes=missing_in(case.density.columns_, case.rows))
+    case = replace(case, missing_mask=missing_in(case.density.columns_, case.rows))
     rng = np.random.default_rng(seed)
     if averaged:
         ensemble = case.ensemble

@@ -167,7 +167,7 @@ def test_drawn_predictions_agree_with_enumeration(density, link, tol):
 @given(seed=seeds, prior=priors)
 def test_drawn_margins_agree_with_enumeration(density, seed, prior):
     case = losing_case(seed, density, n_rows=8, marked=0.1)
-    drawn = under(case, prior, method="completions", seed=seed % 1000)
+    drawn = under(case, prior, method="monte-carlo", seed=seed % 1000)
     evidence = drawn.evidence_of(case.rows, case.lost)
     expected = enumerated(case, prior)
     std = np.array([each.std for each in expected])
@@ -187,7 +187,7 @@ def test_drawn_answers_are_right_on_average(density):
     expected = enumerated(case, "all")
     found = []
     for seed in range(48):
-        drawn = under(case, "all", method="completions", seed=seed, tol=None)
+        drawn = under(case, "all", method="monte-carlo", seed=seed, tol=None)
         evidence = drawn.evidence_of(case.rows)
         found.append(np.hstack([drawn.margin(evidence)[0], drawn.predict(evidence)[0]]))
     truth = np.array([[each.mean[0], each.prediction[0]] for each in expected])
@@ -538,10 +538,10 @@ def test_rows_have_the_same_bits_alone(batch):
 
 def test_chunks_and_threads_do_not_matter(batch, monkeypatch):
     expectation, case, expected = batch
-    for engine in {expectation.engine, expectation.completions}:
+    for engine in {expectation.engine, expectation.monte_carlo}:
         monkeypatch.setattr(engine, "chunk", 5)
-    monkeypatch.setattr(expectation.completions, "chunk_of_means", 5)
-    monkeypatch.setattr(type(expectation.completions), "_rows_at_once", lambda self, words: 3)
+    monkeypatch.setattr(expectation.monte_carlo, "chunk_of_means", 5)
+    monkeypatch.setattr(type(expectation.monte_carlo), "_rows_at_once", lambda self, words: 3)
     monkeypatch.setattr("knothole.missingness.inference.ROWS", 7)
     for threads in (1, 4):
         found = answers(expectation, case.rows, case.lost, threads)
@@ -669,7 +669,7 @@ def test_forty_missing_nullable_columns(wide):
     assert np.isfinite(mean).all() and np.isfinite(error).all()
     assert np.isfinite(expectation.margin(evidence)[0]).all()
     assert time.perf_counter() - start < 60
-    generic = Expectation.of(ensemble, density, "completions", reading=reading)
+    generic = Expectation.of(ensemble, density, "monte-carlo", reading=reading)
     part = generic.evidence_of(rows[:20])
     assert np.isfinite(generic.leaf_probabilities(part).data).all()
 

@@ -12,7 +12,7 @@ from knothole.cli.app import FINE
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A wrapped model, and a file of rows with holes."""
+    """A wrapped model, and a file of rows with missing values."""
     folder = tmp_path_factory.mktemp("files")
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(400, 3)), columns=list("abc"))

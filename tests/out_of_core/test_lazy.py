@@ -33,7 +33,7 @@ def table(n=300, seed=0):
     return frame
 
 
-def with_holes(frame, seed=1):
+def with_missing(frame, seed=1):
     rng = np.random.default_rng(seed)
     out = frame.copy()
     for name in out.columns:
@@ -74,7 +74,7 @@ def models():
 
 @pytest.fixture(scope="module")
 def rows():
-    return with_holes(encoded(table(120, 2)))
+    return with_missing(encoded(table(120, 2)))
 
 
 QUESTIONS = {
@@ -157,7 +157,7 @@ def test_partitions_without_rows_and_unknown_divisions(models, rows):
 
 
 def test_text_and_categories_that_only_partitions_know(models):
-    rows = with_holes(table(90, 3))
+    rows = with_missing(table(90, 3))
     expected = models.levels.predict(rows.astype({"city": "category"}))
     text = dd.from_pandas(rows, npartitions=3)
     with dask.config.set({"dataframe.convert-string": True}):
@@ -182,7 +182,7 @@ def test_each_question_takes_odd_partitions(models, question, kind):
     """Without rows, without divisions, with levels or text that only the partitions know."""
     name, ask = QUESTIONS[question]
     model = models.levels if name == "regressor" else models.level_classes
-    rows = with_holes(table(40, 3)).sort_values("size")
+    rows = with_missing(table(40, 3)).sort_values("size")
     rows = rows[rows["size"].notna()]
     with dask.config.set({"dataframe.convert-string": kind == "pyarrow"}):
         lazy = dd.from_pandas(rows.reset_index(drop=True), npartitions=4)
@@ -246,7 +246,7 @@ def test_an_error_names_the_partition_and_the_column(models, rows):
     lazy = models.regressor.predict(dd.from_pandas(bad, npartitions=4))
     with pytest.raises(InvalidInput, match=r"partition 3: column 'rooms' must hold finite"):
         lazy.compute(scheduler="sync")
-    strange = with_holes(table(40, 3))
+    strange = with_missing(table(40, 3))
     strange.loc[strange.index[0], "city"] = "Rom"
     lazy = models.levels.predict(dd.from_pandas(strange, npartitions=2))
     with pytest.raises(UnseenCategory, match=r"partition 0: .*'city'"):

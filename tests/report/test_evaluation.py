@@ -73,21 +73,21 @@ def rmse(predicted, target) -> float:
 
 
 def test_frozen_trees_answer_as_the_library_does(case, model, table):
-    poked = missingness.mcar(table, 0.4, 1)
-    ours = FrozenTrees(case.robust).predict(poked)
-    np.testing.assert_allclose(ours, model.predict(poked), rtol=1e-5, atol=1e-5)
+    incomplete = missingness.mcar(table, 0.4, 1)
+    ours = FrozenTrees(case.robust).predict(incomplete)
+    np.testing.assert_allclose(ours, model.predict(incomplete), rtol=1e-5, atol=1e-5)
 
 
 def test_errors_are_those_of_the_methods_done_by_hand(case, model, table, target):
     found = compare(case, Comparison((0.0, 0.4), 2, (KNOTHOLE, NATIVE, MEDIAN)))
     train, test, truth = table[:350], table[350:].reset_index(drop=True), target[350:]
     for repeat in range(2):
-        poked = missingness.mcar(test, 0.4, 1000 * repeat + 1)
+        incomplete = missingness.mcar(test, 0.4, 1000 * repeat + 1)
         middle = {name: train[name].median() for name in ("size", "weight", "age")}
-        filled = poked.fillna(middle | {"city": train["city"].mode()[0]})
+        filled = incomplete.fillna(middle | {"city": train["city"].mode()[0]})
         by_hand = {
-            KNOTHOLE: case.robust.predict(poked),
-            NATIVE: model.predict(poked),
+            KNOTHOLE: case.robust.predict(incomplete),
+            NATIVE: model.predict(incomplete),
             MEDIAN: model.predict(filled),
         }
         for method, predicted in by_hand.items():
@@ -132,13 +132,13 @@ def test_methods_that_take_too_long_are_left_out(case, monkeypatch):
 
 def test_questions_are_those_that_rows_are_asked(case):
     found = asked(case, rate=0.5, rows=12, seed=3)
-    holes = missingness.mcar(case.test.iloc[:12], 0.5, 3)
-    why = case.robust.explain(holes, tol=0.1)
-    known = np.ma.masked_array(np.abs(why.values), mask=holes.isna().to_numpy())
+    incomplete = missingness.mcar(case.test.iloc[:12], 0.5, 3)
+    why = case.robust.explain(incomplete, tol=0.1)
+    known = np.ma.masked_array(np.abs(why.values), mask=incomplete.isna().to_numpy())
     by_name = dict(zip(why.data.columns, known.mean(axis=0), strict=True))
     assert found.adds.to_dict() == pytest.approx(by_name)
     assert found.adds.is_monotonic_decreasing and (found.adds > 0).any()
-    gain = case.robust.acquire(holes).gain.mean()
+    gain = case.robust.acquire(incomplete).gain.mean()
     assert found.gains.to_dict() == pytest.approx(gain.to_dict()) and (gain > 0).any()
 
 
@@ -146,13 +146,13 @@ def test_averaged_draws_average_what_single_passes_average(case):
     """One pass over repeated rows has the distribution of many passes."""
     at_once = case.methods((DRAWS,))[DRAWS].learn(case.train)
     one_by_one = replace(case.methods((DRAWS,))[DRAWS], copies=1).learn(case.train)
-    poked = missingness.mcar(case.test, 0.4, 3)
+    incomplete = missingness.mcar(case.test, 0.4, 3)
 
     def averaged():
-        return np.mean([one_by_one.predict(poked) for _ in range(at_once.copies)], axis=0)
+        return np.mean([one_by_one.predict(incomplete) for _ in range(at_once.copies)], axis=0)
 
     assert at_once.copies == 20
-    twin, ours = averaged(), at_once.predict(poked)
+    twin, ours = averaged(), at_once.predict(incomplete)
     passes = np.array([averaged() for _ in range(4)])  # each the mean of 20 draws
     spread = np.sqrt(passes.var(axis=0, ddof=1).mean() * 2)
     assert rmse(ours, twin) < 2 * spread
@@ -178,7 +178,7 @@ def test_coverage_of_the_right_density_is_what_it_promises():
     robust = kh.wrap(model, X[:3000], density=kh.Factorized())
     case = Case.of(robust, X[:3000], X[3000:], y[3000:])
     found = coverage(case, rates=(0.4,), levels=(0.2, 0.5, 0.8))
-    # 2,350 rows have a hole: a standard deviation of one percent; draws add a little.
+    # 2,350 rows have a missing value: a standard deviation of one percent; draws add a little.
     assert found.covered[0.4] == pytest.approx([0.2, 0.5, 0.8], abs=0.045)
 
 
@@ -233,10 +233,10 @@ def test_a_model_that_refuses_nan_has_no_line_of_its_own(table, target):
     assert list(outages(case).errors) == [KNOTHOLE]
 
 
-def test_as_frame_keeps_holes_levels_and_order(case, table):
-    poked = missingness.mcar(table, 0.5, 0)
-    again = as_frame(poked, case.robust.columns_)
-    pd.testing.assert_frame_equal(again, poked)
+def test_as_frame_keeps_missing_values_levels_and_order(case, table):
+    incomplete = missingness.mcar(table, 0.5, 0)
+    again = as_frame(incomplete, case.robust.columns_)
+    pd.testing.assert_frame_equal(again, incomplete)
 
 
 @pytest.mark.parametrize(

@@ -293,9 +293,9 @@ def assert_categories_parity(model, table):
     rows["plan"] = rows["plan"].where(np.arange(len(rows)) % 7 > 0, 12345)
     columns = ensemble.columns.describe(rows)
     assert_parity(model, rows, ensemble, columns.matrix(rows))
-    # A hole goes where an unseen category goes (CatBoost itself refuses it).
-    holes = ensemble.columns.matrix(rows, handle_unknown="missing")
-    assert_parity(model, rows, ensemble, holes)
+    # A missing value goes where an unseen category goes (CatBoost itself refuses it).
+    incomplete = ensemble.columns.matrix(rows, handle_unknown="missing")
+    assert_parity(model, rows, ensemble, incomplete)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -20,7 +20,7 @@ FAST = {"outer_bags": 2, "max_rounds": 20, "n_jobs": 1, "max_bins": 32}
 NOMINAL = {"feature_types": ["continuous", *["nominal"] * 4]}
 
 
-def table(holes=0.0, n=300, seed=0):
+def table(missing_rate=0.0, n=300, seed=0):
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -32,7 +32,7 @@ def table(holes=0.0, n=300, seed=0):
         }
     )
     y = frame["size"] * (frame["city"] == "Graz") + 0.2 * frame["rooms"] + frame["floor"]
-    return frame.mask(rng.random(frame.shape) < holes), y.to_numpy()
+    return frame.mask(rng.random(frame.shape) < missing_rate), y.to_numpy()
 
 
 REGRESSORS = {
@@ -60,10 +60,10 @@ def assert_native(model):
     return ensemble
 
 
-@pytest.mark.parametrize("holes", [0.0, 0.1], ids=["complete", "holes"])
+@pytest.mark.parametrize("missing_rate", [0.0, 0.1], ids=["complete", "incomplete"])
 @pytest.mark.parametrize("name", REGRESSORS)
-def test_regressors(name, holes):
-    X, y = table(holes)
+def test_regressors(name, missing_rate):
+    X, y = table(missing_rate)
     model = fitted(glassbox.ExplainableBoostingRegressor, X, np.exp(y), **REGRESSORS[name])
     ensemble = assert_native(model)
     assert ensemble.link == Link("exp" if name == "Poisson" else "identity")
@@ -124,8 +124,8 @@ def test_new_scores_are_written_into_a_copy():
         written.predict(X), before
     )
     robust = kh.wrap(model, X, density=kh.Factorized(), nan_policy="lost")
-    holes = X.mask(np.random.default_rng(1).random(X.shape) < 0.2)
-    refitted = robust.refit_leaves(holes, y)
+    missing_mask = X.mask(np.random.default_rng(1).random(X.shape) < 0.2)
+    refitted = robust.refit_leaves(missing_mask, y)
     np.testing.assert_allclose(refitted.to_native().predict(X), refitted.predict(X), atol=1e-9)
 
 

@@ -24,19 +24,19 @@ SETTINGS = {
 }
 
 
-def table(holes=0.0, seed=0):
+def table(missing_rate=0.0, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(400, 4)) * [1, 1e-3, 1e6, 1]
     X[:, 3] = rng.integers(0, 3, 400)
-    X[rng.random(X.shape) < holes] = np.nan
+    X[rng.random(X.shape) < missing_rate] = np.nan
     return X
 
 
-@pytest.mark.parametrize("holes", [0.0, 0.1], ids=["complete", "holes"])
+@pytest.mark.parametrize("missing_rate", [0.0, 0.1], ids=["complete", "incomplete"])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_scores_at_and_beside_thresholds(name, holes):
+def test_scores_at_and_beside_thresholds(name, missing_rate):
     settings = {"n_estimators": 20, **SETTINGS[name]}
-    model = IsolationForest(**settings, random_state=0).fit(table(holes))
+    model = IsolationForest(**settings, random_state=0).fit(table(missing_rate))
     ensemble = read(model)
     rows = probe_rows(ensemble, ROWS, np.random.default_rng(1))
     np.testing.assert_allclose(ensemble.predict(rows)[:, 0], model.score_samples(rows), rtol=1e-12)

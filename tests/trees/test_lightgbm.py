@@ -366,9 +366,9 @@ def test_nan_in_a_column_that_was_complete_is_zero():
         int(t) >> 2 == 0 for t in re.findall(r"decision_type=(\d+)", model.model_to_string())
     )
     ensemble = read(model)
-    holes = np.array([[np.nan, -5.0], [5.0, np.nan], [np.nan, np.nan]])
-    assert_parity(model, ensemble, holes)
-    assert np.array_equal(ensemble.margin(holes), ensemble.margin(np.nan_to_num(holes)))
+    incomplete = np.array([[np.nan, -5.0], [5.0, np.nan], [np.nan, np.nan]])
+    assert_parity(model, ensemble, incomplete)
+    assert np.array_equal(ensemble.margin(incomplete), ensemble.margin(np.nan_to_num(incomplete)))
 
 
 def test_zero_as_missing():

@@ -106,7 +106,7 @@ def test_the_edges_of_intervals_belong_to_the_upper_one():
             assert ensemble.predict(ensemble.columns.matrix(row))[0, 0] == pytest.approx(expected)
 
 
-def test_holes_are_integrated_over_by_enumeration():
+def test_missing_values_are_integrated_over_by_enumeration():
     rows = table(300)
     robust = kh.wrap(hand_made(), rows, density=kh.Mixture(3, random_state=0))
     asked = pd.DataFrame({"age": [70.0, 20.0], "city": [None, None], "rooms": [2, 4]}, dtype=object)
@@ -128,7 +128,7 @@ def test_nan_and_levels_never_seen_go_where_the_document_sends_them():
     assert three == pytest.approx(0.3 * 11 + rest)
 
 
-def test_without_missing_every_nan_is_a_hole():
+def test_without_missing_every_nan_is_missing():
     document = hand_made()
     assert reading_of(document).takes_nan
     del document["trees"][0]["root"]["missing"]
@@ -201,10 +201,10 @@ def test_they_are_refitted_and_written_back():
     rng = np.random.default_rng(1)
     rows = table()
     y = np.array([equation_2(hand_made(), row) for _, row in rows.iterrows()]) + 3.0
-    holes = rows.astype({"rooms": float}).mask(rng.random(rows.shape) < 0.2)
+    missing_mask = rows.astype({"rooms": float}).mask(rng.random(rows.shape) < 0.2)
     document = hand_made()
     robust = kh.wrap(document, rows, density=kh.Mixture(3, random_state=0), nan_policy="lost")
-    refitted = robust.refit_leaves(holes, y)
+    refitted = robust.refit_leaves(missing_mask, y)
     assert refitted.refit_.after < refitted.refit_.before
     written = refitted.to_native()
     assert document == hand_made()

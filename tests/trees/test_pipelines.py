@@ -1,8 +1,8 @@
 """Pipelines and models of models, as trees over the raw columns.
 
 The judge: every step is fitted on one raw column by itself, what it makes is put side by side, and
-the last step alone is wrapped on that, with NaN in the outputs of a column that is a hole. Both are
-given the same donors for holes, so that their answers must be the same.
+the last step alone is wrapped on that, with NaN in the outputs of a column that is missing. Both
+are given the same donors as missing, so that their answers must be the same.
 """
 
 import itertools
@@ -49,7 +49,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 import knothole as kh
 from knothole.errors import InvalidInput, NotFitted, UnsupportedModel
 
-HOLE = np.nan
+MISSING = np.nan
 NUMBERS, CATEGORIES = ["a", "b"], ["city", "month"]
 
 
@@ -73,7 +73,7 @@ ROWS, _ = mixed_table(40, seed=1)
 MASK = np.random.default_rng(2).random(ROWS.shape) < 0.4
 
 
-def with_holes(table, mask):
+def with_missing(table, mask):
     """The table with NaN where the mask is, a column of text with None."""
     return table.astype({"month": float}).mask(pd.DataFrame(mask, columns=table.columns))
 
@@ -83,7 +83,7 @@ def forest(**options):
 
 
 class Donors:
-    """A density that takes the holes of every row from the same training rows."""
+    """A density that takes the missing values of every row from the same training rows."""
 
     def __init__(self, matrix):
         self.matrix = matrix
@@ -94,7 +94,7 @@ class Donors:
 
 
 def by_donors(model, table):
-    """The model with holes from the rows of its training table."""
+    """The model with missing values from the rows of its training table."""
     donors = Donors(None)
     robust = kh.wrap(model, table, density=donors, tol=None)
     donors.matrix = robust.columns_.matrix(table)
@@ -133,7 +133,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_step_is_as_good_as_what_it_makes_with_holes_put_back(name):
+def test_a_step_is_as_good_as_what_it_makes_with_missing_values_put_back(name):
     numeric, categorical = STEPS[name]
     parts = [("numbers", numeric, NUMBERS), ("categories", categorical, CATEGORIES)]
     given = [(label, clone(step), columns) for label, step, columns in parts if step is not None]
@@ -146,9 +146,12 @@ def test_a_step_is_as_good_as_what_it_makes_with_holes_put_back(name):
 
     def by_hand(table, mask):
         made = [np.asarray(fitted[c].transform(table[[c]]), dtype=float) for c in used]
-        holes = [mask[:, TABLE.columns.get_loc(c)] for c in used]
+        incomplete = [mask[:, TABLE.columns.get_loc(c)] for c in used]
         # A function's outputs of all columns follow one another, output by output.
-        made = [np.where(hole[:, None], HOLE, part) for part, hole in zip(made, holes, strict=True)]
+        made = [
+            np.where(missing[:, None], MISSING, part)
+            for part, missing in zip(made, incomplete, strict=True)
+        ]
         if name == "function of two outputs":
             made = [part[:, [i]] for i in range(2) for part in made]
         return np.hstack(made)
@@ -157,7 +160,7 @@ def test_a_step_is_as_good_as_what_it_makes_with_holes_put_back(name):
     transformed = by_hand(TABLE, nowhere)
     np.testing.assert_allclose(transformed, pipeline[:-1].transform(TABLE), rtol=1e-12)
     last = kh.wrap(pipeline[-1], transformed, density=Donors(transformed), tol=None)
-    ours = robust.predict(with_holes(ROWS, MASK), return_std=True)
+    ours = robust.predict(with_missing(ROWS, MASK), return_std=True)
     theirs = last.predict(by_hand(ROWS, MASK), return_std=True)
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)
     assert (np.asarray(ours[1]) > 0).any()
@@ -175,12 +178,12 @@ def test_an_encoders_outputs_are_the_one_hot_group_that_they_are():
     last = kh.wrap(pipeline[-1], dummies, density=density, one_hot=one_hot)
     nothing = pd.DataFrame({"city": [None]}, dtype=object)
     np.testing.assert_allclose(
-        robust.predict(nothing), last.predict(np.full((1, dummies.shape[1]), HOLE)), rtol=1e-12
+        robust.predict(nothing), last.predict(np.full((1, dummies.shape[1]), MISSING)), rtol=1e-12
     )
 
 
 def test_enumeration_is_the_judge():
-    """E[f | x_o] over all categories of the holes, by the pipeline's own predictions."""
+    """E[f | x_o] over all categories of the missing values, by the pipeline's own predictions."""
     table = TABLE[CATEGORIES]
     encoders = [("one", OneHotEncoder(), ["city"]), ("two", OrdinalEncoder(), ["month"])]
     pipeline = make_pipeline(ColumnTransformer(encoders), forest()).fit(table, Y)
@@ -200,7 +203,7 @@ def test_enumeration_is_the_judge():
 def test_an_imputers_fill_is_not_taken_for_a_value():
     pipeline = make_pipeline(SimpleImputer(), forest()).fit(TABLE[NUMBERS], Y)
     robust = kh.wrap(pipeline, TABLE[NUMBERS], density=kh.Factorized())
-    row = pd.DataFrame({"a": [HOLE], "b": [5.0]})
+    row = pd.DataFrame({"a": [MISSING], "b": [5.0]})
     expected = pipeline.predict(TABLE[NUMBERS].assign(b=5.0)).mean()
     assert robust.predict(row)[0] == pytest.approx(expected, abs=0.02 * Y.std())
     assert abs(robust.predict(row)[0] - pipeline.predict(row)[0]) > 0.1 * Y.std()
@@ -219,7 +222,7 @@ def test_where_training_had_nan_it_is_what_the_pipeline_makes_of_it(indicator):
     assert (lost[some] != robust.predict(table)[some]).mean() > 0.9
 
 
-def test_an_imputer_that_looks_at_other_columns_needs_every_nan_to_be_a_hole():
+def test_an_imputer_that_looks_at_other_columns_needs_every_nan_to_be_missing():
     table = TABLE[NUMBERS].mask(np.random.default_rng(3).random((len(TABLE), 2)) < 0.2)
     pipeline = make_pipeline(KNNImputer(), forest()).fit(table, Y)
     with pytest.raises(
@@ -274,7 +277,7 @@ def test_nested_pipelines_take_the_raw_table_with_columns_that_they_drop():
     robust = kh.wrap(pipeline, table, density=kh.Mixture(3, random_state=0))
     assert robust.columns_.names == ("a", "b", "city", "month")
     np.testing.assert_allclose(robust.predict(table), pipeline.predict(table), rtol=1e-12)
-    rows = with_holes(ROWS, MASK)
+    rows = with_missing(ROWS, MASK)
     np.testing.assert_array_equal(robust.predict(rows.iloc[:, ::-1]), robust.predict(rows))
     from_polars = robust.predict(pl.from_pandas(rows))
     np.testing.assert_array_equal(from_polars, robust.predict(rows))
@@ -301,7 +304,7 @@ def test_arrays_are_matched_by_place(dtype):
     ]  # fmt: skip
     np.testing.assert_allclose(robust.predict(X), pipeline.predict(X), rtol=1e-12)
     rows = X[:3].astype(float)
-    rows[:, 1] = HOLE
+    rows[:, 1] = MISSING
     assert np.isfinite(robust.predict(rows)).all()
 
 
@@ -313,7 +316,7 @@ def test_a_table_vectorizer_of_skrub():
     twin = ColumnTransformer([("o", OneHotEncoder(), ["city"])], remainder="passthrough")
     by_hand = make_pipeline(twin, forest()).fit(TABLE, Y)
     other = kh.wrap(by_hand, TABLE, density=kh.Mixture(3, random_state=0))
-    rows = with_holes(ROWS, MASK)
+    rows = with_missing(ROWS, MASK)
     difference = robust.predict(rows) - other.predict(rows)
     assert np.sqrt((difference**2).mean()) < 0.2 * Y.std()
 
@@ -460,7 +463,7 @@ def test_classifiers_made_of_classifiers(name, tmp_path):
     )
     np.testing.assert_array_equal(robust.predict(table), model.predict(table))
     np.testing.assert_array_equal(robust.classes_, model.classes_)
-    rows = with_holes(ROWS, MASK)
+    rows = with_missing(ROWS, MASK)
     found = robust.predict_proba(rows)
     np.testing.assert_allclose(np.asarray(found).sum(axis=1), 1.0, rtol=1e-9)
     robust.save(tmp_path / "model.knothole")
@@ -471,7 +474,7 @@ def test_classifiers_made_of_classifiers(name, tmp_path):
 def exactly(model, rows, density):
     """E[prediction] by enumeration over all rows of whole numbers that a small table can have."""
     values = range(4)
-    nothing = np.full((1, 3), HOLE)
+    nothing = np.full((1, 3), MISSING)
     ends = [-np.inf, 0.5, 1.5, 2.5, np.inf]  # trees divide nowhere else
     shares = {
         c: [np.exp(density.log_mass(nothing, {c: ends[v : v + 2]})[0]) for v in values]
@@ -544,7 +547,7 @@ def test_an_inverse_of_ones_own_cannot_be_saved_and_numpys_can(tmp_path):
     named = TransformedTargetRegressor(forest(), func=np.log, inverse_func=np.exp)
     robust = kh.wrap(named.fit(DISCRETE, POSITIVE), DISCRETE, density=kh.Factorized())
     robust.save(tmp_path / "named.knothole")
-    nothing = np.full((1, 3), HOLE)
+    nothing = np.full((1, 3), MISSING)
     again = kh.load(tmp_path / "named.knothole")
     np.testing.assert_array_equal(again.predict(nothing), robust.predict(nothing))
 
@@ -558,14 +561,14 @@ def test_a_saved_pipeline_takes_raw_rows(tmp_path):
     robust = kh.wrap(pipeline, TABLE, density=kh.Mixture(3, random_state=0))
     robust.save(tmp_path / "model.knothole")
     again = kh.load(tmp_path / "model.knothole")
-    for rows in (ROWS, with_holes(ROWS, MASK)):
+    for rows in (ROWS, with_missing(ROWS, MASK)):
         np.testing.assert_array_equal(again.predict(rows), robust.predict(rows))
     assert again.model_name_ == "Pipeline of RandomForestRegressor"
 
 
 def test_refitted_leaves_go_back_into_the_pipeline():
     rng = np.random.default_rng(7)
-    table = with_holes(TABLE, rng.random(TABLE.shape) < 0.2)
+    table = with_missing(TABLE, rng.random(TABLE.shape) < 0.2)
     parts = [
         ("s", make_pipeline(SimpleImputer(), StandardScaler()), NUMBERS),
         ("o", OneHotEncoder(handle_unknown="ignore"), CATEGORIES),
@@ -583,14 +586,14 @@ def test_refitted_leaves_go_back_into_the_pipeline():
 def test_a_meta_estimator_around_a_pipeline():
     expected = kh.ExpectedRegressor(encoded(forest()), density=kh.Mixture(3, random_state=0))
     expected.fit(TABLE, Y)
-    rows = with_holes(ROWS, MASK)
+    rows = with_missing(ROWS, MASK)
     robust = kh.wrap(expected.estimator_, TABLE, Y, density=kh.Mixture(3, random_state=0))
     np.testing.assert_array_equal(expected.predict(rows), robust.predict(rows))
 
 
 @pytest.mark.parametrize("kind", ["array", "frame"])
-def test_an_encoder_before_a_meta_estimator_hides_no_hole(kind):
-    """A row of zeros that an encoder has made of a hole is an error, or a hole again."""
+def test_an_encoder_before_a_meta_estimator_hides_no_missing_value(kind):
+    """A row of zeros that an encoder has made of a missing value is an error, or a missing value again."""
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     if kind == "frame":
         encoder.set_output(transform="pandas")
@@ -601,16 +604,16 @@ def test_an_encoder_before_a_meta_estimator_hides_no_hole(kind):
     with pytest.raises(InvalidInput, match=r"row 0.*zeros in columns 0 to 3.*make_pipeline"):
         pipeline.predict(rows)
     dummies = np.array(encoder.transform(rows))
-    dummies[0, :4] = HOLE
+    dummies[0, :4] = MISSING
     found = pipeline.predict(rows, handle_unknown="missing")
     np.testing.assert_array_equal(found, expected.robust_.predict(dummies))
 
 
 def test_no_pipeline_is_much_worse_than_the_model_on_raw_columns():
-    """RMSE on a mixed table with 30 % holes, within 1 % of that of the model itself."""
+    """RMSE on a mixed table with 30 % missing values, within 1 % of that of the model itself."""
     table, y = mixed_table(1000, seed=8)
     test, truth = mixed_table(1000, seed=9)
-    rows = with_holes(test, np.random.default_rng(10).random(test.shape) < 0.3)
+    rows = with_missing(test, np.random.default_rng(10).random(test.shape) < 0.3)
     model = HistGradientBoostingRegressor(max_iter=30, categorical_features="from_dtype")
 
     def error(model, X, X_test):

@@ -28,7 +28,7 @@ def one_thread():
         yield
 
 
-def make_data(seed=0, rows=200, holes=0.15):
+def make_data(seed=0, rows=200, missing_rate=0.15):
     """Numbers and, in columns 1 and 3, categories that are numbers; a response and labels."""
     rng = np.random.default_rng(seed)
     X = np.column_stack(
@@ -42,13 +42,13 @@ def make_data(seed=0, rows=200, holes=0.15):
     )
     y = X[:, 0] + np.isin(X[:, 1], [0.0, 4.5]) * 3 + X[:, 3] % 3 + (X[:, 4] > 0)
     label = np.array(["a", "b", "c"])[np.digitize(y, np.quantile(y, [0.4, 0.8]))]
-    X[rng.random(X.shape) < holes] = np.nan
+    X[rng.random(X.shape) < missing_rate] = np.nan
     return X, y, label
 
 
-def make_table(seed=0, holes=0.15):
+def make_table(seed=0, missing_rate=0.15):
     """The same as a table: categories of text, whole numbers and booleans between the numbers."""
-    X, y, label = make_data(seed, holes=holes)
+    X, y, label = make_data(seed, missing_rate=missing_rate)
     known = ~np.isnan(X)
     text = np.where(known[:, 1], np.char.add("town ", X[:, 1].astype(str)), None)
     table = pd.DataFrame(
@@ -97,10 +97,10 @@ REGRESSORS = {
 LOG = ("poisson", "gamma")
 
 
-@pytest.mark.parametrize("holes", [0.0, 0.15], ids=["complete", "holes"])
+@pytest.mark.parametrize("missing_rate", [0.0, 0.15], ids=["complete", "incomplete"])
 @pytest.mark.parametrize("name", REGRESSORS)
-def test_regressors(name, holes):
-    X, y, _ = make_data(holes=holes)
+def test_regressors(name, missing_rate):
+    X, y, _ = make_data(missing_rate=missing_rate)
     model = REGRESSORS[name].fit(X, y + 3, sample_weight=np.arange(len(y)) % 3 + 1)
     ensemble = assert_reads(model, X)
     assert ensemble.n_trees == model.n_iter_
@@ -127,13 +127,13 @@ def test_classifiers(n_classes, stop):
     assert_writes(model, X, codes)
 
 
-@pytest.mark.parametrize("holes", [0.0, 0.15], ids=["complete", "holes"])
+@pytest.mark.parametrize("missing_rate", [0.0, 0.15], ids=["complete", "incomplete"])
 @pytest.mark.parametrize(
     "categorical", [[3, 1], [False, True, False, True, False], [3]], ids=["places", "mask", "one"]
 )
-def test_categories_that_are_numbers(categorical, holes):
+def test_categories_that_are_numbers(categorical, missing_rate):
     """The model moves them to the front; the ensemble keeps the order of the user's table."""
-    X, y, _ = make_data(holes=holes)
+    X, y, _ = make_data(missing_rate=missing_rate)
     model = Regressor(categorical_features=categorical, max_iter=10).fit(X, y)
     ensemble = read(model)
     assert not ensemble.columns.named
@@ -145,12 +145,12 @@ def test_categories_that_are_numbers(categorical, holes):
     assert_writes(model, X, codes)
 
 
-@pytest.mark.parametrize("holes", [0.0, 0.15], ids=["complete", "holes"])
+@pytest.mark.parametrize("missing_rate", [0.0, 0.15], ids=["complete", "incomplete"])
 @pytest.mark.parametrize(
     "categorical", ["from_dtype", ["code", "town"], ["owner"], [1, 3]], ids=str
 )
-def test_tables(categorical, holes):
-    table, y, _ = make_table(holes=holes)
+def test_tables(categorical, missing_rate):
+    table, y, _ = make_table(missing_rate=missing_rate)
     if categorical == ["owner"]:
         table = table.drop(columns=["town", "code"])
     model = Regressor(categorical_features=categorical, max_iter=10).fit(table, y)
@@ -188,13 +188,13 @@ def test_unseen_categories_go_where_nan_goes():
     codes = codes_of(ensemble, table)
     assert (codes[:, 1] == len(ensemble.columns[1].levels)).any()
     assert_reads(model, table, codes)
-    holes = np.where(codes == ensemble.n_levels, np.nan, codes)
-    holes[:, ensemble.n_levels == 0] = codes[:, ensemble.n_levels == 0]
-    assert np.array_equal(ensemble.margin(holes), ensemble.margin(codes))
+    incomplete = np.where(codes == ensemble.n_levels, np.nan, codes)
+    incomplete[:, ensemble.n_levels == 0] = codes[:, ensemble.n_levels == 0]
+    assert np.array_equal(ensemble.margin(incomplete), ensemble.margin(codes))
 
 
 def test_object_arrays():
-    table, y, _ = make_table(holes=0.0)
+    table, y, _ = make_table(missing_rate=0.0)
     objects = table.astype(object).to_numpy()
     model = Regressor(categorical_features=[1, 3], max_iter=5).fit(objects, y)
     ensemble = read(model)
@@ -203,7 +203,7 @@ def test_object_arrays():
 
 
 def test_polars():
-    table, y, _ = make_table(holes=0.0)
+    table, y, _ = make_table(missing_rate=0.0)
     frame = pl.from_pandas(table.astype({"town": str, "code": int, "owner": bool}))
     frame = frame.with_columns(pl.col("town").cast(pl.Categorical))
     model = Regressor(categorical_features="from_dtype", max_iter=5).fit(frame, y)
@@ -251,7 +251,7 @@ def test_splits_between_missing_and_the_rest():
     X=arrays(np.float64, (24, 2), elements=st.sampled_from([0.0, 1.0, 2.0, np.nan, 1e-300, 1e30])),
     categorical=st.sampled_from([None, [0], [1], [0, 1]]),
 )
-def test_any_data_with_holes(X, categorical):
+def test_any_data_with_missing_values(X, categorical):
     # scikit-learn itself cannot fit a numeric column without any value.
     assume(not np.isnan(X).all(axis=0).any())
     y = np.arange(24.0) % 7
@@ -262,7 +262,7 @@ def test_any_data_with_holes(X, categorical):
 
 
 def test_at_the_thresholds():
-    X, y, _ = make_data(holes=0.0)
+    X, y, _ = make_data(missing_rate=0.0)
     model = Regressor(max_iter=5).fit(X, y)
     ensemble = read(model)
     nodes = np.concatenate([tree.nodes for tree in reader.predictors_of(model)])

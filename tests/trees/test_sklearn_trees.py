@@ -38,7 +38,7 @@ from knothole.trees.read import read, write
 from knothole.trees.readers import sklearn as reader
 
 
-def make_data(seed=0, rows=160, holes=0.0):
+def make_data(seed=0, rows=160, missing_rate=0.0):
     """Columns of very different kinds, a response, and three labels of unequal frequency."""
     rng = np.random.default_rng(seed)
     X = np.column_stack(
@@ -52,7 +52,7 @@ def make_data(seed=0, rows=160, holes=0.0):
     )
     y = X[:, 0] + np.sin(3 * X[:, 4]) + (X[:, 1] == 2) + (X[:, 2] > 0) + 0.3 * rng.normal(size=rows)
     label = np.array(["a", "b", "c"])[np.digitize(y, np.quantile(y, [0.5, 0.9]))]
-    X[rng.random(X.shape) < holes] = np.nan
+    X[rng.random(X.shape) < missing_rate] = np.nan
     return X, y, label
 
 
@@ -114,10 +114,10 @@ BOOSTED_CLASSIFIERS = {
 }
 
 
-@pytest.mark.parametrize("holes", [0.0, 0.2], ids=["complete", "holes"])
+@pytest.mark.parametrize("missing_rate", [0.0, 0.2], ids=["complete", "incomplete"])
 @pytest.mark.parametrize("name", REGRESSORS)
-def test_averaging_regressors(name, holes):
-    X, y, _ = make_data(holes=holes)
+def test_averaging_regressors(name, missing_rate):
+    X, y, _ = make_data(missing_rate=missing_rate)
     model = REGRESSORS[name].fit(X, np.abs(y), sample_weight=np.arange(len(y)) % 3 + 1)
     ensemble = assert_reads(model, X)
     assert ensemble.link == Link("identity") and ensemble.classes is None
@@ -125,10 +125,10 @@ def test_averaging_regressors(name, holes):
         assert_writes(model, X)
 
 
-@pytest.mark.parametrize("holes", [0.0, 0.2], ids=["complete", "holes"])
+@pytest.mark.parametrize("missing_rate", [0.0, 0.2], ids=["complete", "incomplete"])
 @pytest.mark.parametrize("name", CLASSIFIERS)
-def test_averaging_classifiers(name, holes):
-    X, _, label = make_data(holes=holes)
+def test_averaging_classifiers(name, missing_rate):
+    X, _, label = make_data(missing_rate=missing_rate)
     model = CLASSIFIERS[name].fit(X, label)
     ensemble = assert_reads(model, X)
     assert ensemble.classes == ("a", "b", "c") and ensemble.link.linear
@@ -184,7 +184,7 @@ def test_early_stopping_is_followed():
     ids=lambda model: type(model).__name__,
 )
 def test_regressors_with_several_outputs(model, y):
-    X, response, _ = make_data(holes=0.1)
+    X, response, _ = make_data(missing_rate=0.1)
     outputs = 1 if y == "one column" else 2
     model.fit(X, np.column_stack([response, X[:, 1] == 2])[:, :outputs].squeeze())
     assert assert_reads(model, X).n_outputs == outputs
@@ -203,7 +203,7 @@ def test_regressors_with_several_outputs(model, y):
 )
 def test_classifiers_with_several_outputs(model):
     """Each output has its own classes, and not as many of them."""
-    X, y, label = make_data(holes=0.1)
+    X, y, label = make_data(missing_rate=0.1)
     few = np.where(y > 0, "yes", "no")
     model.fit(X, np.column_stack([few, label, few]))
     ensemble = assert_reads(model, X)
@@ -290,7 +290,7 @@ VALUES = st.sampled_from([0.0, -0.0, 1.0, 2.0, 1 + 2.0**-24, 1 + 2.0**-23, -1e-4
     X=arrays(np.float64, (12, 2), elements=VALUES | st.just(np.nan) | st.floats(-4, 4)),
     kind=st.sampled_from([DecisionTreeRegressor, ExtraTreeRegressor]),
 )
-def test_any_data_with_holes(X, kind):
+def test_any_data_with_missing_values(X, kind):
     model = kind(random_state=0).fit(X, np.arange(12.0) % 5)
     ensemble = assert_reads(model, X)
     assert np.array_equal(ensemble.native_leaf[ensemble.leaves(X)][:, 0], model.apply(X))
@@ -306,7 +306,7 @@ def test_splits_between_missing_and_the_rest():
 
 def test_a_threshold_that_is_nan():
     """As scikit-learn 1.6 leaves it for some data: every number goes right."""
-    X, y, _ = make_data(holes=0.2)
+    X, y, _ = make_data(missing_rate=0.2)
     model = DecisionTreeRegressor(max_depth=3).fit(X, y)
     model.tree_.threshold[1] = np.nan
     assert_reads(model, X)
@@ -318,14 +318,14 @@ def test_models_that_use_several_processes():
         read(model.fit(X, y).set_params(n_jobs=2))
 
 
-def test_holes_where_training_had_none():
+def test_missing_values_where_training_had_none():
     X, y, label = make_data()
-    holes, _, _ = make_data(holes=0.3)
-    assert_reads(RandomForestClassifier(5).fit(X, label), holes)
-    assert_reads(BaggingRegressor(n_estimators=5).fit(X, y), holes)
+    incomplete, _, _ = make_data(missing_rate=0.3)
+    assert_reads(RandomForestClassifier(5).fit(X, label), incomplete)
+    assert_reads(BaggingRegressor(n_estimators=5).fit(X, y), incomplete)
 
 
-def test_boosting_refuses_holes_and_its_reading_says_so():
+def test_boosting_refuses_missing_values_and_its_reading_says_so():
     X, y, _ = make_data()
     model = GradientBoostingRegressor(n_estimators=2).fit(X, y)
     assert not reader.read(model).takes_nan

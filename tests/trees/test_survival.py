@@ -18,12 +18,12 @@ from knothole.trees.verify import probe_rows
 ROWS = 5000
 
 
-def data(holes=0.0, n=250, seed=0):
+def data(missing_rate=0.0, n=250, seed=0):
     """Rows, times, and whether there was an event at them."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 3))
     time = rng.exponential(np.exp(X[:, 0])).round(2) + 0.01
-    X[rng.random(X.shape) < holes] = np.nan
+    X[rng.random(X.shape) < missing_rate] = np.nan
     return X, time, rng.random(n) < 0.7
 
 
@@ -91,10 +91,10 @@ def fitted(sksurv, name, X, time, event):
     return MODELS[name](sksurv).fit(X, sksurv.util.Surv.from_arrays(event, time))
 
 
-@pytest.mark.parametrize("holes", [0.0, 0.1], ids=["complete", "holes"])
+@pytest.mark.parametrize("missing_rate", [0.0, 0.1], ids=["complete", "incomplete"])
 @pytest.mark.parametrize("name", MODELS)
-def test_risks_and_curves_at_and_beside_thresholds(sksurv, name, holes):
-    model = fitted(sksurv, name, *data(holes))
+def test_risks_and_curves_at_and_beside_thresholds(sksurv, name, missing_rate):
+    model = fitted(sksurv, name, *data(missing_rate))
     ensemble = read(model)
     rows = probe_rows(ensemble, ROWS, np.random.default_rng(1))
     np.testing.assert_allclose(ensemble.predict(rows)[:, 0], model.predict(rows), rtol=1e-12)

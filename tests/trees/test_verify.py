@@ -49,7 +49,7 @@ def test_steered_rows_arrive_next_to_the_threshold(model):
     assert {*np.sign(at - cut)[numeric]} == {-1.0, 0.0, 1.0}
 
 
-def test_rows_have_holes_and_one_has_nothing_else():
+def test_rows_have_missing_values_and_one_has_nothing_else():
     ensemble = read(HistGradientBoostingRegressor(max_iter=3).fit(NUMBERS, NUMBERS[:, 0]))
     rows = probe_rows(ensemble, 100, np.random.default_rng(0))
     assert np.isnan(rows[-1]).all()

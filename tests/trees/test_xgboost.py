@@ -27,7 +27,7 @@ from knothole.trees.readers import xgboost as reader
 ROWS = 200
 
 
-def make_data(seed=0, rows=ROWS, holes=0.1):
+def make_data(seed=0, rows=ROWS, missing_rate=0.1):
     """Columns of different scales with NaN, and a response that depends on them."""
     rng = np.random.default_rng(seed)
     X = np.column_stack(
@@ -39,7 +39,7 @@ def make_data(seed=0, rows=ROWS, holes=0.1):
         ]
     )
     y = X[:, 0] + np.sin(X[:, 1]) + (X[:, 3] > 0) + 0.3 * rng.normal(size=rows)
-    X[rng.random(X.shape) < holes] = np.nan
+    X[rng.random(X.shape) < missing_rate] = np.nan
     return X, y
 
 
@@ -341,7 +341,7 @@ def test_number_for_missing(missing):
 
 
 def test_number_for_missing_is_compared_in_float32():
-    X, y = make_data(holes=0)
+    X, y = make_data(missing_rate=0)
     missing = 0.1
     X[X[:, 0] < 0, 0] = missing
     model = xgb.XGBRegressor(n_jobs=1, n_estimators=3, max_depth=3, missing=missing).fit(X, y)
@@ -440,7 +440,7 @@ def test_codes_with_large_gaps_are_refused():
 
 
 def test_a_column_of_codes_that_no_split_uses():
-    X, y = make_data(holes=0)
+    X, y = make_data(missing_rate=0)
     X = np.column_stack([X[:, 0], np.zeros(ROWS)])
     data = xgb.DMatrix(X, label=y, feature_types=["q", "c"], enable_categorical=True)
     booster = xgb.train({"max_depth": 2}, data, 2)
@@ -549,7 +549,7 @@ def test_files_are_checked_with_the_library(stopped, suffix, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*not used")
 def test_what_has_no_trees_is_refused_by_name():
-    X, y = make_data(holes=0)
+    X, y = make_data(missing_rate=0)
     linear = xgb.train({"booster": "gblinear"}, xgb.DMatrix(X, label=y), 2)
     with pytest.raises(UnsupportedModel, match=r"gblinear.*gbtree"):
         read(linear)

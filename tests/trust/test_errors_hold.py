@@ -144,9 +144,13 @@ def test_every_answer_can_be_returned_with_its_error(models, densities):
     np.testing.assert_array_equal(robust.predict(rows, return_error=True)[1], error)
     quantiles, errors = robust.predict(rows, quantiles=[0.5], return_error=True)
     assert quantiles.shape == errors.shape == (20, 1)
-    holes = np.isnan(rows).any(axis=1)
-    assert (error[holes] > 0).any() and (std_error[holes] > 0).any() and (errors[holes] > 0).any()
-    assert not error[~holes].any() and not std[~holes].any()
+    missing_mask = np.isnan(rows).any(axis=1)
+    assert (
+        (error[missing_mask] > 0).any()
+        and (std_error[missing_mask] > 0).any()
+        and (errors[missing_mask] > 0).any()
+    )
+    assert not error[~missing_mask].any() and not std[~missing_mask].any()
     other = kh.wrap(classifier, X, density=densities["Mixture"])
     proba, spread, error, its = other.predict_proba(rows, return_std=True, return_error=True)
     assert proba.shape == spread.shape == error.shape == its.shape == (20, 2)
@@ -202,7 +206,7 @@ def test_spreads_do_not_drown_in_a_large_common_value(circuit):
 
 @pytest.mark.parametrize("kind", ["tree", "boosted"])
 def test_probabilities_match_enumeration(kind):
-    """Discrete columns: every completion can be weighed. One tree is exact, many are drawn well."""
+    """Discrete columns: every draw can be weighed. One tree is exact, many are drawn well."""
     rng = np.random.default_rng(0)
     X = rng.integers(3, size=(600, 4)).astype(float)
     y = (X.sum(axis=1) + rng.normal(size=600)) > 4
@@ -219,9 +223,9 @@ def test_probabilities_match_enumeration(kind):
     own = model.predict_proba(cells)[:, 1]
     terms = [e.log_density(cells[:, v]) for v, e in enumerate(robust.density_.distributions_)]
     for row, weights, p, e in zip(rows, share, proba[:, 1], error[:, 1], strict=True):
-        hole = np.isnan(row)
-        fits = (cells == row)[:, ~hole].all(axis=1)
-        log = sum((terms[v][fits] for v in np.flatnonzero(hole)), np.zeros((fits.sum(), 3)))
+        missing = np.isnan(row)
+        fits = (cells == row)[:, ~missing].all(axis=1)
+        log = sum((terms[v][fits] for v in np.flatnonzero(missing)), np.zeros((fits.sum(), 3)))
         chance = np.exp(log) @ weights
         truth = (chance @ own[fits]) / chance.sum()
         assert abs(p - truth) < (1e-3 if kind == "tree" else 4 * e + 1e-3)
@@ -242,16 +246,16 @@ def test_quantiles_cover_what_the_model_would_say(given, points):
     density = truth if given == "the truth" else kh.GaussianMixture(2, random_state=1)
     robust = kh.wrap(model, X[:2000], density=density, tol=None)
     rows = missingness.mcar(X, 0.4, 2)
-    holes = np.isnan(rows).any(axis=1)
-    found = robust.predict(rows[holes], quantiles=np.linspace(0, 1, 201))
-    own = robust.predict(X[holes])[:, None]
+    missing_mask = np.isnan(rows).any(axis=1)
+    found = robust.predict(rows[missing_mask], quantiles=np.linspace(0, 1, 201))
+    own = robust.predict(X[missing_mask])[:, None]
     below, up_to = (found < own - 1e-9).mean(axis=1), (found <= own + 1e-9).mean(axis=1)
     place = below + np.random.default_rng(0).random(len(own)) * (up_to - below)
     chance = 0 if FULL else 0.01  # two standard errors of the rows of the small form, less one
     for level in (0.5, 0.8, 0.95):
         covered = (np.abs(2 * place - 1) <= level).mean()
         assert covered == pytest.approx(level, abs=points / 100 + chance)
-    mean, std = robust.predict(rows[holes], return_std=True)
+    mean, std = robust.predict(rows[missing_mask], return_std=True)
     z = (own[:, 0] - mean)[std > 0] / std[std > 0]
     assert z.std() == pytest.approx(1, abs=0.05)
 
@@ -276,16 +280,16 @@ def test_default_tolerance_is_met_on_real_tables():
         y = target.astype("category").cat.codes if classify else target
         model = make(n_estimators=60, max_depth=4, n_jobs=1).fit(X, y)
         robust = kh.wrap(model, X, density=kh.GaussianMixture(random_state=0))
-        holes = missingness.mcar(X.head(300), 0.3, 1)
+        incomplete = missingness.mcar(X.head(300), 0.3, 1)
         ask = robust.predict_proba if classify else robust.predict
         import warnings
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ToleranceMissed)
-            error = np.asarray(ask(holes, return_error=True)[1]).reshape(len(holes), -1)
+            error = np.asarray(ask(incomplete, return_error=True)[1]).reshape(len(incomplete), -1)
         allowed = SHARE * robust.expectation_.spread.prediction.min()
         late += int((error > allowed * (1 + 1e-6)).any(axis=1).sum())
-        rows += len(holes)
+        rows += len(incomplete)
     assert rows and late <= 0.01 * rows
 
 
@@ -325,7 +329,7 @@ def test_a_single_number_has_the_masses_of_its_intervals(normal_scores):
 def test_a_single_number_is_exact_through_links_under_a_mixture(classes):
     """The slow twin: the model's own probabilities in every interval, with the density's masses.
 
-    A hole that no tree asks about does not count, a second number does.
+    A missing value that no tree asks about does not count, a second number does.
     """
     X = table(800, 3, d=5)
     X[:, 2] = np.round(X[:, 2])

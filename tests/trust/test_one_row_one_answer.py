@@ -30,14 +30,14 @@ def table(n, seed):
     return frame.astype(float)
 
 
-def rows_with_holes(n, seed):
-    """Holes everywhere: also whole rows, and blocks of which a part is known."""
+def rows_with_missing(n, seed):
+    """Missing values everywhere: also whole rows, and blocks of which a part is known."""
     rng = np.random.default_rng(seed)
     frame = table(n, seed)
-    holes = rng.random(frame.shape) < 0.4
-    holes[0] = True
-    holes[1] = False
-    return frame.mask(holes)
+    missing_mask = rng.random(frame.shape) < 0.4
+    missing_mask[0] = True
+    missing_mask[1] = False
+    return frame.mask(missing_mask)
 
 
 DENSITIES = {
@@ -108,7 +108,7 @@ def as_arrays(found):
 
 @pytest.fixture(scope="module")
 def whole(wrapped):
-    X = rows_with_holes(ROWS, 1)
+    X = rows_with_missing(ROWS, 1)
     return X, as_arrays(answers(wrapped, X))
 
 
@@ -133,7 +133,7 @@ def test_parts_of_a_table(wrapped, whole):
 def test_chunks_and_threads(wrapped, whole, monkeypatch):
     X, expected = whole
     for robust in wrapped:
-        for engine in {robust.expectation_.engine, robust.expectation_.completions}:
+        for engine in {robust.expectation_.engine, robust.expectation_.monte_carlo}:
             monkeypatch.setattr(engine, "chunk", 5)
     monkeypatch.setattr(MonteCarloEngine, "_rows_at_once", lambda self, words: 3)
     for threads in ("1", "8"):
@@ -147,7 +147,7 @@ def test_another_seed_gives_other_draws(models):
     density = DENSITIES["GaussianMixture"]()
     robust = kh.wrap(regressor, X, density=density)
     other = kh.wrap(regressor, X, density=density, random_state=1)
-    rows = rows_with_holes(8, 2)
+    rows = rows_with_missing(8, 2)
     assert not np.array_equal(robust.predict(rows), other.predict(rows))
 
 
@@ -156,14 +156,14 @@ def test_refitted_leaves_do_not_depend_on_the_order_of_rows(models, name):
     """Sums over rows are taken in another order, so that rounding is all that may differ."""
     X, score, _, _ = models
     rng = np.random.default_rng(3)
-    holes = X.mask(rng.random(X.shape) < 0.3)
-    model = xgb.XGBRegressor(n_estimators=5, max_depth=3, n_jobs=1).fit(holes, score)
-    density = DENSITIES[name]().fit(holes)
-    robust = kh.wrap(model, holes, density=density, nan_policy="lost")
+    missing_mask = X.mask(rng.random(X.shape) < 0.3)
+    model = xgb.XGBRegressor(n_estimators=5, max_depth=3, n_jobs=1).fit(missing_mask, score)
+    density = DENSITIES[name]().fit(missing_mask)
+    robust = kh.wrap(model, missing_mask, density=density, nan_policy="lost")
     order = rng.permutation(len(X))
     options = {"condition_on_target": False, "learning_rate": 0.3}
-    refitted = robust.refit_leaves(holes, score, **options)
-    again = robust.refit_leaves(holes.iloc[order], score[order], **options)
+    refitted = robust.refit_leaves(missing_mask, score, **options)
+    again = robust.refit_leaves(missing_mask.iloc[order], score[order], **options)
     np.testing.assert_allclose(
         refitted.ensemble_.value, again.ensemble_.value, rtol=1e-9, atol=1e-12
     )

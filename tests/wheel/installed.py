@@ -54,19 +54,19 @@ def the_core_answers():
 def a_scikit_learn_model_is_wrapped_and_answers():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 3))
-    holes = X[:5].copy()
-    holes[:, 1] = np.nan
+    incomplete = X[:5].copy()
+    incomplete[:, 1] = np.nan
     model = RandomForestRegressor(5, max_depth=4, random_state=0).fit(X, X.sum(axis=1))
     robust = kh.wrap(model, X, density=kh.Factorized())
     np.testing.assert_allclose(robust.predict(X), model.predict(X))
-    prediction, spread = robust.predict(holes, return_std=True)
+    prediction, spread = robust.predict(incomplete, return_std=True)
     assert np.isfinite(prediction).all() and (spread > 0).all()
     robust.save("model.knothole")
-    np.testing.assert_array_equal(kh.load("model.knothole").predict(holes), prediction)
+    np.testing.assert_array_equal(kh.load("model.knothole").predict(incomplete), prediction)
     labels = np.where(X[:, 0] > 0, "high", "low")
     classifier = RandomForestClassifier(5, max_depth=4, random_state=0).fit(X, labels)
     robust = kh.wrap(classifier, X, density=kh.Factorized())
-    np.testing.assert_allclose(robust.predict_proba(holes).sum(axis=1), 1)
+    np.testing.assert_allclose(robust.predict_proba(incomplete).sum(axis=1), 1)
     return robust, X, labels
 
 

@@ -1,1 +1,1 @@
-"""Ways to predict rows with holes, behind one interface."""
+"""Ways to predict rows with missing values, behind one interface."""

@@ -1,7 +1,7 @@
 """What users would pick instead, behind one interface, and knothole among them.
 
 A peer is fitted on a training table, its target and a factory of models, and then answers tables
-with holes. All of them see the same tables: pandas frames, categorical columns as pandas
+with missing values. All of them see the same tables: pandas frames, categorical columns as pandas
 categories, NaN where a value is missing. What a peer needs beyond that is its own business, done
 the way a careful user would and said in its docstring.
 """
@@ -21,8 +21,8 @@ from benchmarks.suite.models import ModelFactory
 from knothole.arrays import Floats
 from knothole.report.methods import Task, outputs
 
-#: Pokes holes into a table the way they come at deployment; the number is a seed.
-Poke = Callable[[pd.DataFrame, int], pd.DataFrame]
+#: Makes values missing in a table the way they come at deployment; the number is a seed.
+MakeMissing = Callable[[pd.DataFrame, int], pd.DataFrame]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Training:
     Attributes
     ----------
     table : DataFrame
-        Training rows, with the holes that training has.
+        Training rows, with the missing values that training has.
     target : array (rows,)
         Numbers, or classes from 0 on.
     task : Task
@@ -41,10 +41,10 @@ class Training:
         Makes a new model.
     seed : int
         For everything random.
-    poke : callable, optional
-        How holes come at deployment: what informed peers are told.
-    has_holes : bool
-        Whether the training table was given holes itself.
+    make_missing : callable, optional
+        How values go missing at deployment: what informed peers are told.
+    has_missing : bool
+        Whether the training table was given missing values itself.
     """
 
     table: pd.DataFrame
@@ -52,8 +52,8 @@ class Training:
     task: Task
     model: ModelFactory
     seed: int = 0
-    poke: Poke | None = None
-    has_holes: bool = False
+    make_missing: MakeMissing | None = None
+    has_missing: bool = False
 
     def fitted(
         self, table: pd.DataFrame, target: NDArray[Any] | None = None, **options: Any
@@ -63,7 +63,7 @@ class Training:
 
 
 class Peer(ABC):
-    """A way to predict rows with holes.
+    """A way to predict rows with missing values.
 
     Attributes
     ----------
@@ -72,15 +72,16 @@ class Peer(ABC):
     requires : tuple of str
         Modules without which the peer is skipped.
     informed : bool
-        Whether it is told how holes come at deployment, and so fitted anew for every mechanism.
-    needs_training_holes : bool
-        Whether it has nothing to learn from where only deployment has holes.
+        Whether it is told how values go missing at deployment, and so fitted anew for every
+        mechanism.
+    needs_missing_in_training : bool
+        Whether it has nothing to learn from where only deployment has missing.
     """
 
     name: str
     requires: tuple[str, ...] = ()
     informed: bool = False
-    needs_training_holes: bool = False
+    needs_missing_in_training: bool = False
 
     @abstractmethod
     def fit(self, training: Training) -> Self:
@@ -88,7 +89,7 @@ class Peer(ABC):
 
     @abstractmethod
     def predict(self, table: pd.DataFrame) -> Floats:
-        """Predictions (rows,), or probabilities (rows, classes), of rows with holes."""
+        """Predictions (rows,), or probabilities (rows, classes), of rows with missing values."""
 
     def missing(self) -> tuple[str, ...]:
         """Modules it needs that are not installed."""

@@ -1,4 +1,4 @@
-"""Peers that fill holes and hand the filled table to the model.
+"""Peers that fill missing values and hand the filled table to the model.
 
 The imputer and the model are both fitted on the training table, filled the same way. Categories
 are filled as categories: by the most frequent one, or through dummies, of which the largest wins.
@@ -30,7 +30,7 @@ from knothole.report.methods import (
 
 # Values without which a column cannot be learned by imputers that fit a model to each.
 FEWEST_VALUES = 20
-# Holes given to the training table for imputers that refuse to learn from a complete one.
+# Missing values given to the training table for imputers that refuse to learn from a complete one.
 PRACTICE_RATE = 0.2
 
 
@@ -54,7 +54,7 @@ class Imputing(Peer):
 
     @abstractmethod
     def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Make a table without holes."""
+        """Make a table without missing values."""
 
 
 class Imputed(Imputing):
@@ -120,10 +120,10 @@ class Stacked(Imputed):
 
 
 class MeanAndMask(Peer):
-    """Means, and a column of 0 / 1 beside each that says where there was a hole; model retrained.
+    """Means, and a column of 0 / 1 beside each that says where there was missing; model retrained.
 
     Where the training table is complete the mask would teach the model nothing, so that it is
-    trained on one copy with holes as they come at deployment.
+    trained on one copy with missing values as they come at deployment.
     """
 
     name = "mean + mask"
@@ -134,8 +134,8 @@ class MeanAndMask(Peer):
         self.task_ = training.task
         self.filled_ = Filled("mean").fit(training.table)
         table = training.table
-        if training.poke is not None and not training.has_holes:
-            table = training.poke(table, training.seed)
+        if training.make_missing is not None and not training.has_missing:
+            table = training.make_missing(table, training.seed)
         self.model_ = training.fitted(self._with_mask(table))
         return self
 
@@ -175,7 +175,7 @@ class Neighbours(TableImputer):
 class Learned(Imputing):
     """An imputer that fits a model to every column, and breaks on one with hardly any values.
 
-    The holes of such columns are left to the model.
+    The missing values of such columns are left to the model.
     """
 
     def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
@@ -212,8 +212,9 @@ class Learned(Imputing):
 class Miceforest(Learned):
     """Chained LightGBM models with mean matching: miceforest, two rounds, five datasets.
 
-    A complete training table is given practice holes, because miceforest learns only columns that
-    have some. Predictions are averaged over the datasets; the model is trained on the first.
+    A complete training table is given practice missing values, because miceforest learns only
+    columns that have some. Predictions are averaged over the datasets; the model is trained on the
+    first.
     """
 
     name = "miceforest"
@@ -235,16 +236,16 @@ class Miceforest(Learned):
 
 
 def _floats(table: pd.DataFrame) -> pd.DataFrame:
-    """Whole numbers as floats: with holes they are, and miceforest wants the same types always."""
+    """Whole numbers as floats: with missing values they are, and miceforest wants the same types always."""
     return table.astype(dict.fromkeys(table.select_dtypes("number").columns, np.float64))
 
 
 class MissForest(Learned):
     """Forests in turn: MissForest with its defaults, categories given to it as numbers.
 
-    It refuses a complete training table, which is given practice holes, and a table with a column
-    that is missing in all rows, which is handed over with one typical row below it: rows are filled
-    by what was learned in training, none from another.
+    It refuses a complete training table, which is given practice missing values, and a table with a
+    column that is missing in all rows, which is handed over with one typical row below it: rows are
+    filled by what was learned in training, none from another.
     """
 
     name = "MissForest"
@@ -276,8 +277,8 @@ class MissForest(Learned):
 
 
 def _practice(table: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """The table with holes in every column, where some have none."""
+    """The table with missing values in every column, where some have none."""
     if table.isna().any().all():
         return table
-    poked: pd.DataFrame = missingness.mcar(table, PRACTICE_RATE, seed)
-    return poked.reset_index(drop=True)
+    incomplete: pd.DataFrame = missingness.mcar(table, PRACTICE_RATE, seed)
+    return incomplete.reset_index(drop=True)

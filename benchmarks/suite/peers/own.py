@@ -1,4 +1,4 @@
-"""Knothole as it is by default; where training has holes with refitted leaves, or grown trees."""
+"""Knothole as it is by default; where training has missing with refitted leaves, or grown trees."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class Knothole(Peer):
         return self
 
     def predict(self, table: pd.DataFrame) -> Floats:
-        """Integrate over the holes."""
+        """Integrate over the missing values."""
         return outputs(self.robust_, table, self.task_)
 
 
 class KnotholeRefitted(Knothole):
-    """Leaf values learned anew from the training rows and their holes, given the target.
+    """Leaf values learned anew from the training rows and their missing values, given the target.
 
-    What the documentation says to do where the training table has holes: every NaN is a hole, and
-    :meth:`~knothole.robust.Robust.refit_leaves` follows with its defaults. :class:`Knothole` is
-    what :func:`~knothole.wrap` does by itself: the model's leaves stay, and what NaN
-    means is measured for each column. A column never observed, of which neither the model nor the
-    density can learn anything, is left out.
+    What the documentation says to do where the training table has missing: every NaN is a missing
+    value, and :meth:`~knothole.robust.Robust.refit_leaves` follows with its defaults.
+    :class:`Knothole` is what :func:`~knothole.wrap` does by itself: the model's leaves stay, and
+    what NaN means is measured for each column. A column never observed, of which neither the model
+    nor the density can learn anything, is left out.
     """
 
-    needs_training_holes = True
+    needs_missing_in_training = True
 
     def __init__(self, name: str = "knothole refitted", **options: Any) -> None:
         super().__init__(name, **{"nan_policy": "lost"} | options)
@@ -63,24 +63,24 @@ class KnotholeRefitted(Knothole):
         return self
 
     def predict(self, table: pd.DataFrame) -> Floats:
-        """Integrate over the holes, with the new leaf values."""
+        """Integrate over the missing values, with the new leaf values."""
         return super().predict(table[self.observed_])
 
 
 class KnotholeGrown(Peer):
     """Trees grown under the expected loss, refitted or not, or own trees: as held-out rows say.
 
-    Every NaN is a hole, as for :class:`KnotholeRefitted`.
+    Every NaN is a missing value, as for :class:`KnotholeRefitted`.
     """
 
-    needs_training_holes = True
+    needs_missing_in_training = True
 
     def __init__(self, name: str = "knothole grown", **options: Any) -> None:
         self.name = name
         self.options = {"learn": "auto", "refit_leaves": "auto", "nan_policy": "lost"} | options
 
     def fit(self, training: Training) -> Self:
-        """Grow the model's trees on completions of the training rows."""
+        """Grow the model's trees on draws of the training rows."""
         self.task_ = training.task
         self.observed_ = list(training.table.columns[training.table.notna().any()])
         kind = ExpectedRegressor if training.task is Task.REGRESSION else ExpectedClassifier
@@ -89,5 +89,5 @@ class KnotholeGrown(Peer):
         return self
 
     def predict(self, table: pd.DataFrame) -> Floats:
-        """Integrate over the holes."""
+        """Integrate over the missing values."""
         return outputs(self.expected_, table[self.observed_], self.task_)

@@ -58,7 +58,7 @@ def all_peers() -> Mapping[str, Peer]:
     return {peer.name: peer for peer in peers}
 
 
-def idle(holes: str) -> dict[str, str]:
+def idle(missing: str) -> dict[str, str]:
     """Peers that have nothing of their own to do in a setting, and why.
 
     Examples
@@ -67,10 +67,10 @@ def idle(holes: str) -> dict[str, str]:
     (['knothole refitted', 'knothole grown'], ['retrained x1', 'knothole uncorrected'])
     """
     peers = all_peers()
-    if holes == "deployment":
-        why = "it learns from holes in training, and here there are none"
-        return {name: why for name, peer in peers.items() if peer.needs_training_holes}
+    if missing == "deployment":
+        why = "it learns from missing values in training, and here there are none"
+        return {name: why for name, peer in peers.items() if peer.needs_missing_in_training}
     return {
-        Retrained(1).name: "one copy, with the holes that there are, is native itself",
-        UNCORRECTED: "what a correction adds is judged with holes at deployment only",
+        Retrained(1).name: "one copy, with the missing values that there are, is native itself",
+        UNCORRECTED: "what a correction adds is judged with missing values at deployment only",
     }

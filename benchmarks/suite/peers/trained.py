@@ -13,10 +13,11 @@ from knothole.report.methods import Task, outputs
 
 
 class Retrained(Peer):
-    """The model trained on masked copies of the training table, holes as they will come.
+    """The model trained on masked copies of the training table, missing values as they will come.
 
     The strongest rival where the mechanism is known beforehand; here it is told. A training table
-    with holes of its own is kept as the first copy, and the others have further holes.
+    with missing values of its own is kept as the first copy, and the others have further missing
+    values.
 
     Parameters
     ----------
@@ -34,10 +35,10 @@ class Retrained(Peer):
         """Fit the model on masked copies."""
         self.task_ = training.task
         table, target = training.table, training.target
-        if training.poke is not None:
+        if training.make_missing is not None:
             seeds = range(training.seed, training.seed + self.copies)
-            tables = [training.poke(table, seed) for seed in seeds]
-            table = pd.concat([table, *tables[1:]] if training.has_holes else tables)
+            tables = [training.make_missing(table, seed) for seed in seeds]
+            table = pd.concat([table, *tables[1:]] if training.has_missing else tables)
             target = np.tile(target, self.copies)
         self.model_ = training.fitted(table.reset_index(drop=True), target)
         return self
@@ -93,7 +94,7 @@ _LABEL = "target of the rows"
 
 
 def _as_text(table: pd.DataFrame) -> pd.DataFrame:
-    """Categories as plain text, which Yggdrasil reads; holes are None there."""
+    """Categories as plain text, which Yggdrasil reads; missing values are None there."""
     plain = table.copy()
     for name in table.select_dtypes("category"):
         plain[name] = table[name].astype(object).where(table[name].notna(), None)

@@ -1,4 +1,4 @@
-"""Peers that keep the model and change what its trees do at a hole.
+"""Peers that keep the model and change what its trees do at a missing value.
 
 Both walk the trees of the very model that knothole answers for, through its
 :class:`~knothole.trees.ensemble.Ensemble`: C4.5 sends a row down both sides with weights, CART
@@ -33,13 +33,13 @@ SURROGATES = 5
 
 
 def goes_left(ensemble: Ensemble, node: int, values: Floats) -> Floats:
-    """Whether each value goes left at a split: 1 or 0, NaN at a hole."""
-    hole = np.isnan(values)
+    """Whether each value goes left at a split: 1 or 0, NaN at a missing value."""
+    missing = np.isnan(values)
     if ensemble.set_start[node] < 0:
         left = values < ensemble.cut[node]
     else:
-        left = left_codes(ensemble, node)[np.where(hole, 0, values).astype(np.int64)]
-    return np.where(hole, np.nan, left)
+        left = left_codes(ensemble, node)[np.where(missing, 0, values).astype(np.int64)]
+    return np.where(missing, np.nan, left)
 
 
 def walk(
@@ -61,7 +61,7 @@ def walk(
 
 
 class TreeWalk(Peer):
-    """A peer that walks the model's trees with a rule of its own at holes."""
+    """A peer that walks the model's trees with a rule of its own at missing values."""
 
     def fit(self, training: Training) -> Self:
         """Fit the model as it is, and learn the rule of every split from the training rows."""
@@ -103,13 +103,13 @@ class TreeWalk(Peer):
 
     @abstractmethod
     def _deciding(self, matrix: Floats) -> Rule:
-        """Make the rule for rows with holes, from what was learned."""
+        """Make the rule for rows with missing values, from what was learned."""
 
 
 class FractionalWeights(TreeWalk):
-    """C4.5: at a hole a row goes down both sides, weighted by the training rows that went there.
+    """C4.5: at a missing value a row goes down both sides, weighted by the training rows that went there.
 
-    Training rows with a hole are divided the same way. On a boosted model the margins are
+    Training rows with a missing value are divided the same way. On a boosted model the margins are
     averaged, as in shap's ``tree_path_dependent``.
     """
 
@@ -160,7 +160,7 @@ class Surrogates:
 
 
 class SurrogateSplits(TreeWalk):
-    """CART's surrogates: at a hole the split that agrees best with the missing one decides.
+    """CART's surrogates: at a missing value the split that agrees best with the missing one decides.
 
     For every split, each other column's best split into two (numeric columns at one of 31
     quantiles, categories by their majority) is ranked by the training rows on which it agrees; the
@@ -195,17 +195,17 @@ class SurrogateSplits(TreeWalk):
 
         def rule(node: int, rows: Rows, weight: Floats) -> Floats:
             known = self._known(node, rows, matrix)
-            hole = np.isnan(known)
-            if hole.any():
+            missing = np.isnan(known)
+            if missing.any():
                 # Where no training row came, either side is as good; trees do not go on there.
                 found = self.surrogates_.get(node, _NOBODY)
-                known[hole] = found.decide(bins[rows[hole]])
+                known[missing] = found.decide(bins[rows[missing]])
             return known
 
         return rule
 
     def _bins(self, matrix: Floats) -> NDArray[np.intp]:
-        """Bins of all columns, -1 at holes."""
+        """Bins of all columns, -1 at missing values."""
         self.width_ = int(max(BINS, self.ensemble_.n_levels.max()))
         bins = np.empty(matrix.shape, dtype=np.intp)
         for column, cuts in enumerate(self.cuts_):
@@ -235,7 +235,7 @@ def find_surrogates(
     Parameters
     ----------
     bins : int (rows, columns)
-        Of the rows whose side is known; -1 at holes.
+        Of the rows whose side is known; -1 at missing values.
     left : bool (rows,)
         Their side.
     own : int
@@ -246,7 +246,7 @@ def find_surrogates(
         How many bins there are at most.
     """
     n_columns = bins.shape[1]
-    # One slot more for holes, so that all columns are counted at once.
+    # One slot more as missing, so that all columns are counted at once.
     flat = (bins + 1 + np.arange(n_columns) * (width + 1)).ravel()
     size = n_columns * (width + 1)
     sides = np.repeat(left, n_columns)

@@ -23,9 +23,10 @@ Examples:
   knothole acquire model.knothole today.csv --cost "blood sample=30" --cost age=1 --budget 31
   knothole acquire model.knothole today.csv --keep id --stop 0.95
 
-The output has a row for each row of DATA: the best hole to fill next, and the gain of knowing each
-hole (gain_COLUMN, empty where nothing is to be found out): what it is expected to take off the
-variance of the prediction, of a classifier off the Brier score or entropy of its probabilities.
+The output has a row for each row of DATA: the best missing value to fill next, and the gain of
+knowing each missing value (gain_COLUMN, empty where nothing is to be found out): what it is
+expected to take off the variance of the prediction, of a classifier off the Brier score or entropy
+of its probabilities.
 """
 )
 @answering_options(1000)

@@ -22,13 +22,14 @@ FINE, WRONG_INPUT, WRONG_USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 #: Subcommands, each a click command in the module of its name, and what the overview says of them.
 COMMANDS = {
-    "demo": "Train, poke holes, compare, draw: no download, about a minute.",
-    "wrap": "Learn p(X) from a training table, so that a model can answer rows with holes.",
+    "demo": "Train, make values missing, compare, draw: no download, about a minute.",
+    "wrap": "Learn p(X) from a training table, so that a model can answer rows with missing "
+    "values.",
     "predict": "Expected predictions for a CSV or Parquet file of any size.",
     "explain": "Why each answer of a file is what it is: what every column adds to it.",
     "acquire": "What to find out next for each row of a file, and what it is worth.",
-    "refit": "New leaf values, learned from training rows with holes.",
-    "report": "One HTML file: what holes do to your model, and what helps.",
+    "refit": "New leaf values, learned from training rows with missing values.",
+    "report": "One HTML file: what missing values do to your model, and what helps.",
     "whatif": "A page to ask a model with unknown inputs, and a server for programs.",
 }
 

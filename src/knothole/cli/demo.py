@@ -1,4 +1,4 @@
-"""``knothole demo``: train, poke holes, compare, draw; on data inside scikit-learn.
+"""``knothole demo``: train, make values missing, compare, draw; on data inside scikit-learn.
 
 The Wisconsin breast cancer table: 569 tumours, 30 measurements of their cells, benign or malignant.
 A model is trained on complete rows; then the laboratory loses some.
@@ -57,7 +57,7 @@ Examples:
     "--repeats", type=click.IntRange(1, 100), default=2, show_default=True, help="Masks per rate."
 )
 def demo(output: Path, repeats: int) -> None:
-    """Train a model, poke holes, compare what people do about them, and draw it.
+    """Train a model, make values missing, compare what people do about them, and draw it.
 
     No download, about a minute. Writes demo.png, demo.html and demo.knothole.
     """

@@ -123,7 +123,7 @@ def match(
         raise ColumnMismatch(
             f"{table.shown}: lacks {len(missing)} of the model's {len(columns)} columns: "
             f"{listed(missing)}. It has {listed(available)}.{_nearest(missing[0], available)} For "
-            f"predictions, --absent missing takes missing columns for holes."
+            f"predictions, --absent missing takes them as missing."
         )
     return Match(columns, found)
 

@@ -28,7 +28,7 @@ Examples:
   zcat today.jsonl.gz | knothole predict model.knothole - > predictions.jsonl
   knothole predict model.knothole today.parquet -o out.parquet --scheduler tcp://10.0.0.1:8786
 
-DATA is CSV, JSON lines (.jsonl; a key that a line lacks is a hole there) or Parquet, or - for CSV
+DATA is CSV, JSON lines (.jsonl; a key that a line lacks is missing there) or Parquet, or - for CSV
 or JSON lines from standard input. It is read, answered and written in chunks, so it may be larger
 than memory. The output has a row for each row of DATA, in the same order.
 """
@@ -49,15 +49,15 @@ than memory. The output has a row for each row of DATA, in the same order.
     help="Add for every class whether it is in a set that holds the true one with this confidence "
     "level; likewise.",
 )
-@click.option("--std", is_flag=True, help="Add the spread that the holes cause.")
+@click.option("--std", is_flag=True, help="Add the spread that the missing values cause.")
 @click.option("--proba", is_flag=True, help="Add the probability of every class.")
 @click.option(
     "--quantile",
     "quantiles",
     type=click.FloatRange(0, 1),
     multiple=True,
-    help="Add a quantile of the prediction over what the holes could be; may be repeated. It is "
-    "about the holes alone: for the true value see --interval.",
+    help="Add a quantile of the prediction over what the missing values could be; may be repeated. It is "
+    "about the missing values alone: for the true value see --interval.",
 )
 def predict(
     asked: Answering,

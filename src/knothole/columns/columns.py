@@ -519,15 +519,15 @@ class Columns:
             named=self.named,
         )
 
-    def evidence(self, X: Floats, holes: Mask | None = None) -> Evidence:
+    def evidence(self, X: Floats, missing_mask: Mask | None = None) -> Evidence:
         """What rows of columns say about each variable.
 
         Parameters
         ----------
         X : float64 (rows, columns)
             As :meth:`matrix` gives it.
-        holes : bool (rows, columns), optional
-            True where an entry is a hole. A NaN that is none is the model's own value, "not
+        missing_mask : bool (rows, columns), optional
+            True where an entry is missing. A NaN that is none is the model's own value, "not
             recorded", which the variable must have as a state. By default as
             :func:`knothole.columns.evidence.missing_in` has it.
 
@@ -556,11 +556,11 @@ class Columns:
         """
         if X.ndim != 2 or X.shape[1] != len(self):
             raise InvalidInput(f"X must have shape (rows, {len(self)}); got {X.shape}.")
-        if holes is not None:
-            holes = checked_mask(holes, X.shape, "holes")
+        if missing_mask is not None:
+            missing_mask = checked_mask(missing_mask, X.shape, "missing_mask")
         elif self.nullable.any():
-            holes = missing_in(self, X)
-        return read_evidence(self._arrays, self.variables, X, holes)
+            missing_mask = missing_in(self, X)
+        return read_evidence(self._arrays, self.variables, X, missing_mask)
 
     def decode(self, points: Floats) -> Floats:
         """From points of the variables back to a matrix of the columns.

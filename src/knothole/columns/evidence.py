@@ -80,14 +80,15 @@ class Evidence:
     Attributes
     ----------
     points : float64 (rows, variables)
-        The value or the code of the category; NaN where it is a hole;
+        The value or the code of the category; NaN where it is missing;
         :data:`NOT_RECORDED` where a numeric variable is known not to be recorded (a categorical
         one then has the code of its last level, None).
     allowed : uint64 (rows, words) or None
-        None where every hole is a whole one. Otherwise the categories that each categorical
-        variable may have, as sets (:mod:`knothole.bits`) that stand in a row; the bit of
-        unseen categories is never set. A row's point has its one bit, a whole hole all bits, and a
-        one-hot group observed in part those that remain; it is NaN in ``points``.
+        None where every missing value is missing altogether. Otherwise the categories that each
+        categorical variable may have, as sets (:mod:`knothole.bits`) that stand in a row; the bit
+        of unseen categories is never set. A row's point has its one bit, a value that is missing
+        altogether all bits, and a one-hot group observed in part those that remain; it is NaN in
+        ``points``.
     n_levels : int64 (variables,)
         Levels of each variable that ``allowed`` is about, 0 where it is numeric.
     odds : float64 (rows, variables) or None
@@ -236,37 +237,39 @@ class Variables(NamedTuple):
 
 
 def read_evidence(
-    variables: Variables, described: Sequence[Variable], X: Floats, holes: Mask | None = None
+    variables: Variables, described: Sequence[Variable], X: Floats, missing_mask: Mask | None = None
 ) -> Evidence:
-    """Evidence of rows in which every NaN is a hole, or those that are marked."""
-    if holes is None:
+    """Evidence of rows in which every NaN is a missing value, or those that are marked."""
+    if missing_mask is None:
         if not (variables.n_levels.any() or variables.nullable.any()):
             return Evidence(X)
-        holes = np.isnan(X)
-    X, holes = np.ascontiguousarray(X), np.ascontiguousarray(holes)
+        missing_mask = np.isnan(X)
+    X, missing_mask = np.ascontiguousarray(X), np.ascontiguousarray(missing_mask)
     points = np.empty((len(X), len(variables.n_levels)))
-    numbers, number_holes = X, holes
+    numbers, missing_numbers = X, missing_mask
     if variables.block.any():
         first = variables.members[variables.start[:-1]]
-        numbers, number_holes = X.take(first, axis=1), holes.take(first, axis=1)
+        numbers, missing_numbers = X.take(first, axis=1), missing_mask.take(first, axis=1)
     may_be_nan = variables.nullable | (variables.n_levels > 0)
-    row = kernels.read_numbers(numbers, number_holes, may_be_nan, points)
+    row = kernels.read_numbers(numbers, missing_numbers, may_be_nan, points)
     if row >= 0:
-        unexpected = np.isnan(numbers[row]) & ~number_holes[row] & ~may_be_nan
+        unexpected = np.isnan(numbers[row]) & ~missing_numbers[row] & ~may_be_nan
         raise _refusal(
             variables, described, kernels.NOT_NULLABLE, row, int(np.argmax(unexpected)), X
         )
     categorical = np.flatnonzero(variables.n_levels)
     if not len(categorical):
         return Evidence(points)
-    problem, row, variable = kernels.read_categories(X, holes, variables, categorical, points)
+    problem, row, variable = kernels.read_categories(
+        X, missing_mask, variables, categorical, points
+    )
     if problem > kernels.RESTRICTED:
         raise _refusal(variables, described, problem, row, variable, X)
     if problem == kernels.POINTS:
         return Evidence(points)
     offsets = word_offsets(variables.n_levels)
     allowed = np.zeros((len(X), int(offsets[-1])), dtype=np.uint64)
-    kernels.read_allowed(holes, variables, categorical, offsets, points, allowed)
+    kernels.read_allowed(missing_mask, variables, categorical, offsets, points, allowed)
     return Evidence(points, allowed, variables.n_levels)
 
 
@@ -341,12 +344,12 @@ def missing_in(columns: Columns, matrix: Floats) -> Mask:
     >>> missing_in(columns, np.array([[np.nan, np.nan]])).tolist()
     [[True, False]]
     """
-    holes = np.isnan(matrix)
+    missing_mask = np.isnan(matrix)
     for variable in columns.variables:
         members = list(variable.columns)
         if variable.nullable:
-            holes[:, members] &= ~nowhere(variable, matrix)[:, None]
-    return holes
+            missing_mask[:, members] &= ~nowhere(variable, matrix)[:, None]
+    return missing_mask
 
 
 def nullable_as_met(columns: Columns, matrix: Floats) -> Columns:

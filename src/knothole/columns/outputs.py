@@ -61,8 +61,8 @@ def pandas_index(table: Any) -> Any:
 # --- tables with values filled in ----------------------------------------------------------------
 
 
-def filled(table: Any, columns: Columns, matrix: Floats, holes: Mask) -> Any:
-    """A copy of a table with ``matrix``, as ``columns.matrix`` has it, where there are ``holes``.
+def filled(table: Any, columns: Columns, matrix: Floats, missing_mask: Mask) -> Any:
+    """A copy of a table with ``matrix``, as ``columns.matrix`` has it, where there are ``missing_mask``.
 
     An entry that is NaN in ``matrix`` as well stays missing.
 
@@ -71,8 +71,8 @@ def filled(table: Any, columns: Columns, matrix: Floats, holes: Mask) -> Any:
     >>> import pandas as pd
     >>> table = pd.DataFrame({"age": pd.array([31, None], "Int64"), "city": ["Graz", None]})
     >>> columns = Columns.infer(table)
-    >>> holes = np.array([[False, False], [True, True]])
-    >>> filled(table, columns, np.array([[31.0, 0.0], [40.0, 0.0]]), holes).to_numpy().tolist()
+    >>> missing_mask = np.array([[False, False], [True, True]])
+    >>> filled(table, columns, np.array([[31.0, 0.0], [40.0, 0.0]]), missing_mask).to_numpy().tolist()
     [[31, 'Graz'], [40, 'Graz']]
     """
     if is_lazy_frame(table):
@@ -82,9 +82,9 @@ def filled(table: Any, columns: Columns, matrix: Floats, holes: Mask) -> Any:
         table = as_table(table)
     places = places_of(table, columns.names) if columns.named else range(len(columns))
     changes = {
-        place: (column, np.flatnonzero(holes[:, i]), matrix[holes[:, i], i])
+        place: (column, np.flatnonzero(missing_mask[:, i]), matrix[missing_mask[:, i], i])
         for i, (column, place) in enumerate(zip(columns, places, strict=True))
-        if holes[:, i].any() and place is not None
+        if missing_mask[:, i].any() and place is not None
     }
     if isinstance(table, np.ndarray):
         return _filled_array(table, changes)

@@ -413,7 +413,7 @@ def check_absent(
         raise ColumnMismatch(
             f"the table's columns are not the ones expected: {listed(missing)} missing{beside}. "
             f"Pass the columns of training, in any order; one that is not known now is a column of "
-            f"NaN, or pass absent='hole'."
+            f"NaN, or pass absent='missing'."
         )
 
 

@@ -1,1 +1,1 @@
-"""Densities p(X): tractable distributions learned from tables with holes."""
+"""Densities p(X): tractable distributions learned from tables with missing values."""

@@ -1,9 +1,10 @@
 """What every density can do, and the plumbing that all of them share.
 
-``fit`` takes tables with holes and never imputes; ``score_samples`` is log p of the observed part,
-holes marginalised, so that an all-missing row scores 0; ``complete`` draws the holes from
-p(x_m | x_o); ``log_mass`` confines some variables to regions. A density works on *variables*
-(:class:`~knothole.columns.columns.Variable`): the columns' own and, if there is one, last a target.
+``fit`` takes tables with missing values and never imputes; ``score_samples`` is log p of the
+observed part, missing values marginalised, so that an all-missing row scores 0; ``complete`` draws
+the missing values from p(x_m | x_o); ``log_mass`` confines some variables to regions. A density
+works on *variables* (:class:`~knothole.columns.columns.Variable`): the columns' own and, if there
+is one, last a target.
 """
 
 from __future__ import annotations
@@ -196,9 +197,9 @@ class Density(Estimator):
         sample_weight: Any = None,
         target: Any = None,
         columns: Columns | None = None,
-        holes: NDArray[np.bool_] | None = None,
+        missing_mask: NDArray[np.bool_] | None = None,
     ) -> Self:
-        """Learn p from a table with holes.
+        """Learn p from a table with missing values.
 
         Parameters
         ----------
@@ -215,18 +216,22 @@ class Density(Estimator):
             A further variable to learn beside X; marginalised unless it is given again.
         columns : Columns, optional
             Description of the columns; inferred from ``X`` by default.
-        holes : bool array (rows, columns), optional
-            Which NaN are holes; the others are the state "not recorded", in columns that are
-            described as nullable. By default every NaN of a column that is not nullable.
+        missing_mask : bool array (rows, columns), optional
+            Which NaN are missing values; the others are the state "not recorded", in columns that
+            are described as nullable. By default every NaN of a column that is not nullable.
         """
         parts = partitions_of(X, None, sample_weight, columns)
         if parts is not None:
-            refuse_beside_parts(target=target, holes=holes)
+            refuse_beside_parts(target=target, missing_mask=missing_mask)
             return fit_parts(self, parts, columns)
         X = read_table(X) if columns is None else columns.read(X)
         described = Columns.infer(X) if columns is None else columns
         return self.fit_matrix(
-            described.matrix(X), described, sample_weight=sample_weight, target=target, holes=holes
+            described.matrix(X),
+            described,
+            sample_weight=sample_weight,
+            target=target,
+            missing_mask=missing_mask,
         )
 
     def fit_matrix(
@@ -236,13 +241,13 @@ class Density(Estimator):
         *,
         sample_weight: Any = None,
         target: Any = None,
-        holes: NDArray[np.bool_] | None = None,
+        missing_mask: NDArray[np.bool_] | None = None,
     ) -> Self:
         """:meth:`fit` on a table that is encoded already, by ``columns.matrix``."""
         if len(matrix) == 0:
             raise InvalidInput("X has no rows: a density needs at least one.")
         self._take_columns(columns)
-        evidence = self.columns_.evidence(matrix, holes)
+        evidence = self.columns_.evidence(matrix, missing_mask)
         variables = self.columns_.variables
         _check_observed(evidence, variables)
         self.target_ = target is not None
@@ -268,7 +273,7 @@ class Density(Estimator):
         Parameters
         ----------
         X : table
-            Rows; variables named in ``within`` must be holes there.
+            Rows; variables named in ``within`` must be missing there.
         within : mapping
             By variable name: ``(low, high)`` for values in ``[low, high)``, or, for a categorical
             variable, a collection of levels.
@@ -279,7 +284,7 @@ class Density(Estimator):
             if not np.isnan(evidence.points[:, region.variable]).all():
                 raise InvalidInput(
                     f"within: {self.variables_[region.variable].name!r} is observed in some rows; "
-                    f"only holes can be confined to a region."
+                    f"only missing values can be confined to a region."
                 )
         return self.log_evidence(evidence, regions)
 
@@ -290,7 +295,7 @@ class Density(Estimator):
         return self.columns_.decode(points[:, : len(self.columns_.variables)])
 
     def complete(self, X: Any, draws: int = 1) -> Floats:
-        """Holes drawn from p(x_m | x_o): (rows, draws, columns); observed entries as they are.
+        """Missing values drawn from p(x_m | x_o): (rows, draws, columns); observed entries as they are.
 
         Draws depend on what a row says and on ``random_state``: rows that say the same have the
         same draws, wherever they stand. More of them are asked for by ``draws``.
@@ -344,11 +349,11 @@ class Density(Estimator):
     # ---- shared plumbing ---------------------------------------------------------------------
 
     def evidence(
-        self, X: Any, holes: NDArray[np.bool_] | None = None, target: Any = None
+        self, X: Any, missing_mask: NDArray[np.bool_] | None = None, target: Any = None
     ) -> Evidence:
         """What a table says about all variables of this density."""
         self._check_fitted()
-        own = self.columns_.evidence(self.columns_.matrix(X), holes)
+        own = self.columns_.evidence(self.columns_.matrix(X), missing_mask)
         return self.extended(own, target)
 
     def extended(self, own: Evidence, target: Any) -> Evidence:
@@ -540,7 +545,8 @@ class LatentDensity(Density):
         """The state of every variable's distribution, (rows, draws, variables), given each row.
 
         ``uniform`` (rows, draws, state_coordinates) has the numbers that become states. Beside
-        them: which rows (rows,) have no probability, so that nothing can be said of their holes.
+        them: which rows (rows,) have no probability, so that nothing can be said of their missing
+        values.
         """
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
@@ -744,19 +750,20 @@ def warn_impossible(log_p: Floats) -> None:
     n = int(np.isneginf(log_p).sum())
     if n:
         warnings.warn(
-            f"{n} row(s) have values that the density holds impossible; their holes are answered "
-            f"as if those values were unknown. Fit the density on data that has such values.",
+            f"{n} row(s) have values that the density holds impossible; their missing values are "
+            f"answered as if those values were unknown. Fit the density on data that has such "
+            f"values.",
             ImpossibleRow,
             stacklevel=2,
         )
 
 
 def _refuse_impossible(impossible: NDArray[np.bool_]) -> None:
-    """Nothing can be said about the holes of a row that has no probability."""
+    """Nothing can be said about the missing values of a row that has no probability."""
     if impossible.any():
         raise InvalidInput(
             f"X: row {int(np.argmax(impossible))} has probability 0 under this density, so its "
-            f"holes have no distribution."
+            f"missing values have no distribution."
         )
 
 
@@ -831,8 +838,8 @@ def go_on(density: D, drawn: Sample, sentinel: Floats | None = None) -> D:
     from threadpoolctl import threadpool_limits
 
     parts = drawn.parts
-    holes = Evidence(np.full((WEIGHED, len(density.columns_.variables)), np.nan))
-    some = density.encoded(density.extended(holes, None), np.ones(WEIGHED))
+    missing_mask = Evidence(np.full((WEIGHED, len(density.columns_.variables)), np.nan))
+    some = density.encoded(density.extended(missing_mask, None), np.ones(WEIGHED))
     size = drawn.total * len(pickle.dumps(some)) / WEIGHED
     rows = parts.made(encode, density, sentinel, size=size)
     training, prior = density._training(density._rng()), density._prior(rows)
@@ -861,11 +868,11 @@ def encode(part: Partition, density: Density, sentinel: Floats | None) -> Any:
 
 
 class UserDensity:
-    """What completions need of a density, from an object that completes matrices of columns.
+    """What Monte Carlo expectations need of a density, from an object that completes matrices of columns.
 
     ``density.complete(X, draws)`` is given a float64 matrix (rows, columns), categories as codes
-    and holes as NaN, and returns (rows, draws, columns) with every hole filled; in nullable
-    columns NaN says "not recorded".
+    and missing values as NaN, and returns (rows, draws, columns) with every missing value filled;
+    in nullable columns NaN says "not recorded".
     """
 
     def __init__(self, density: Any, columns: Columns) -> None:
@@ -903,8 +910,8 @@ class UserDensity:
         if left.any():
             name = self.variables_[int(np.argmax(left))].name
             raise InvalidInput(
-                f"density: {type(self.density).__name__}.complete left holes in {name!r}; every "
-                f"draw must be complete."
+                f"density: {type(self.density).__name__}.complete left missing values in "
+                f"{name!r}; every draw must be complete."
             )
         return points
 

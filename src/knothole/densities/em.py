@@ -27,7 +27,7 @@ from knothole.densities.univariate.packed import Packed, pack
 FIRST_ROWS = 8192
 GROWTH = 4
 # Where rows have fewer missing values than this, those held out are given some at random.
-HARDLY_ANY_HOLES = 0.1
+HARDLY_ANY_MISSING = 0.1
 # Most entries that the tables of all levels may have; training keeps some dozens of such tables.
 MOST_ENTRIES = 2**21
 # Steps without a better held-out score before training stops, and the gain, in ``tol``, from which
@@ -85,14 +85,14 @@ class WeightedRows:
             for v, variable in enumerate(self.variables)
         )
 
-    def with_holes(self, seed: int) -> WeightedRows:
+    def with_missing(self, seed: int) -> WeightedRows:
         """Rows to judge by: as they are, or with missing values at random if they have hardly any.
 
         A density is for rows with missing values; how it does on complete ones says less.
         """
         held = self.evidence[self.order]
         own = [v for v, variable in enumerate(self.variables) if variable.columns]
-        if held.allowed is not None or np.isnan(held.points[:, own]).mean() >= HARDLY_ANY_HOLES:
+        if held.allowed is not None or np.isnan(held.points[:, own]).mean() >= HARDLY_ANY_MISSING:
             return self
         points = held.points.copy()
         for v in own:

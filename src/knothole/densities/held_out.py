@@ -86,19 +86,22 @@ class HeldOut:
         Positions of the rows.
     matrix : float64 (held, columns)
         The held-out rows, NaN where an entry was masked.
-    holes : bool (held, columns)
-        Their holes: those that were there, and those that were added.
+    missing_mask : bool (held, columns)
+        Their missing values: those that were there, and those that were added.
     """
 
     train: Rows
     held: Rows
     matrix: Floats
-    holes: Mask
+    missing_mask: Mask
 
     def first(self, learned: int, judged: int) -> HeldOut:
         """The same with so many rows to learn from, and so many held out."""
         return HeldOut(
-            self.train[:learned], self.held[:judged], self.matrix[:judged], self.holes[:judged]
+            self.train[:learned],
+            self.held[:judged],
+            self.matrix[:judged],
+            self.missing_mask[:judged],
         )
 
 
@@ -121,7 +124,7 @@ def hold_out(
     rows = rng.permutation(len(matrix))
     rows = rows if few else rows[: learned + judged]
     candidates = rows if eligible is None else rows[eligible[rows]]
-    holes = missing_in(columns, matrix)
+    missing_mask = missing_in(columns, matrix)
     if few:
         parts = [candidates[held] for _, held in folds(len(candidates)) if len(held)]
     else:
@@ -129,15 +132,16 @@ def hold_out(
     out = []
     for number, own in enumerate(parts):
         train, held = _all_observed(rows[~np.isin(rows, own)], own, matrix)
-        added = holes[rng.choice(train, size=len(held))]
+        added = missing_mask[rng.choice(train, size=len(held))]
         for variable in columns.variables:
             members = list(variable.columns)
-            if not holes[:, members].any():
+            if not missing_mask[:, members].any():
                 hidden = hidden_at_random(variable.name, len(held), seed + number)
                 added[:, members] = hidden[:, None]
-        # An entry that is NaN as the model's own value stays so where no hole is put on it.
+        # An entry that is NaN as the model's own value stays so where no missing value is put on
+        # it.
         masked = np.where(added, np.nan, matrix[held])
-        out.append(HeldOut(train, held, masked, holes[held] | added))
+        out.append(HeldOut(train, held, masked, missing_mask[held] | added))
     return out
 
 

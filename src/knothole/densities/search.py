@@ -174,4 +174,4 @@ def _folds(learner: Learner) -> Iterator[tuple[WeightedRows, WeightedRows]]:
 
 def masked(learner: Learner, rows: WeightedRows) -> WeightedRows:
     """Rows to hold out, with missing values."""
-    return rows.with_holes(learner.training.seed) if learner.training.may_mask else rows
+    return rows.with_missing(learner.training.seed) if learner.training.may_mask else rows

@@ -1,4 +1,4 @@
-"""``density="auto"``: candidates learn from some rows, the best on other rows with holes is kept.
+"""``density="auto"``: candidates learn from some rows, the best on other rows with missing values is kept.
 
 Held-out rows are masked as the user's own rows are (:mod:`knothole.densities.held_out`).
 A candidate's score is what the remaining entries say of it:
@@ -175,7 +175,7 @@ def minus_log_p(unit: Floats) -> Loss:
     """Minus log p of the observed part of each row, numbers in units of ``unit`` (columns,)."""
 
     def loss(density: Density, part: HeldOut) -> Floats:
-        evidence = density.columns_.evidence(part.matrix / unit, part.holes)
+        evidence = density.columns_.evidence(part.matrix / unit, part.missing_mask)
         return -density.log_evidence(density.extended(evidence, None))
 
     return loss

@@ -2,7 +2,7 @@
 
 Nothing is known of a circuit's shape that would let a walk share work, as mixtures and latent
 trees do. So leaves that agree with the observed part of a row are listed, and the pairs (row, leaf)
-become rows of one evaluation in which every hole is confined to the leaf's region:
+become rows of one evaluation in which every missing value is confined to the leaf's region:
 
     r(leaf) = p(region of leaf, x_o) / p(x_o).
 
@@ -112,12 +112,12 @@ class CircuitEngine(ExactEngine):
     def _leaf_probability(
         self, known: Known, row: NDArray[Any], leaves: list[NDArray[Any]]
     ) -> Floats:
-        """p(a row's holes are in the regions of all these leaves | x_o), for each of ``row``."""
+        """p(a row's missing values are in the regions of all these leaves | x_o), for each of ``row``."""
         terms = [term[row] for term in known.terms]
         entries = [self.entry[leaf].toarray() - 1 for leaf in leaves]
         for v in range(len(self.ensemble.columns)):
             confined = np.any([entry[:, v] >= 0 for entry in entries], axis=0)
-            at = np.flatnonzero(known.hole[row, v] & confined)
+            at = np.flatnonzero(known.missing[row, v] & confined)
             if len(at):
                 own = [entry[at, v] for entry in entries]
                 mass = self._mass(v, own, known.allowed(v, row[at]), known.odds(v, row[at]))
@@ -172,29 +172,29 @@ class Known:
         is impossible under the density, its values count as unknown.
     log_p : float64 (rows,)
         Of the rows, on the same scale.
-    hole : bool (rows, variables)
+    missing : bool (rows, variables)
     """
 
     def __init__(self, density: LatentDensity, evidence: Evidence) -> None:
-        self.hole = np.isnan(evidence.points)
+        self.missing = np.isnan(evidence.points)
         self.terms = density.terms(evidence)
         for v, term in enumerate(self.terms):
-            scale(term, ~self.hole[:, v])
+            scale(term, ~self.missing[:, v])
         self._odds = None if evidence.odds is None else evidence.odds.copy()
         self._allowed = {}
         for v, rows, allowed in evidence.restricted():
-            self._allowed[v] = np.ones((len(self.hole), allowed.shape[1]), dtype=np.bool_)
+            self._allowed[v] = np.ones((len(self.missing), allowed.shape[1]), dtype=np.bool_)
             self._allowed[v][rows] = allowed
         self.log_p = density.combine(self.terms)
         warn_impossible(self.log_p)
         if np.isneginf(self.log_p).any():
-            self._forget(density, ~self.hole)
+            self._forget(density, ~self.missing)
         if np.isneginf(self.log_p).any():  # blocks observed in part, of categories that never occur
             for allowed in self._allowed.values():
                 allowed[np.isneginf(self.log_p)] = True
             if self._odds is not None:
                 self._odds[np.isneginf(self.log_p)] = 1.0
-            self._forget(density, np.ones_like(self.hole))
+            self._forget(density, np.ones_like(self.missing))
 
     def _forget(self, density: LatentDensity, what: NDArray[np.bool_]) -> None:
         """Let what is known of impossible rows, in some variables, count as unknown."""

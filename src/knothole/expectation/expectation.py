@@ -100,7 +100,7 @@ class Expectation:
     reading: Reading  # of missing values
     tol: float | None
     seed: int
-    exact_engine: EngineMaker | None  # None where holes are not integrated exactly
+    exact_engine: EngineMaker | None  # None where missing values are not integrated exactly
     given_spread: Spread | None = None  # None for that of rows drawn from the density
     source: Expectation | None = None  # same trees and density: its tables serve this one too
 
@@ -109,7 +109,7 @@ class Expectation:
         cls,
         ensemble: Ensemble,
         density: Density,
-        method: Literal["auto", "exact", "completions"] = "auto",
+        method: Literal["auto", "exact", "monte-carlo"] = "auto",
         tol: float | None = SHARE,
         seed: int = 0,
         reading: Reading = INFER,
@@ -125,24 +125,24 @@ class Expectation:
             Fitted on the same columns, described as the model has them
             (:meth:`knothole.columns.columns.Columns.describe`); a column that does not fit is
             named.
-        method : {"auto", "exact", "completions"}
-            How holes are integrated. "auto" is exact where the density allows.
+        method : {"auto", "exact", "monte-carlo"}
+            How missing values are integrated. "auto" is exact where the density allows.
         tol : float, optional
-            For completions: the standard error to be met by answers, as a share of the spread of
+            For Monte Carlo: the standard error to be met by answers, as a share of the spread of
             the model's outputs; None for what the first draws give.
         seed : int
-            For completions: which draws.
+            For Monte Carlo: which draws.
         reading : Reading
             What missing values of nullable variables mean.
         spread : Spread, optional
             Of the model's outputs on training rows; by default over rows drawn from the density.
         """
-        check_choice("method", method, ("auto", "exact", "completions"))
-        exactly = None if method == "completions" else by_class(ENGINES, density)
+        check_choice("method", method, ("auto", "exact", "monte-carlo"))
+        exactly = None if method == "monte-carlo" else by_class(ENGINES, density)
         if exactly is None and method == "exact":
             raise InvalidInput(
                 f"method='exact': {type(density).__name__} has no closed form for regions; use "
-                f"method='completions', or a Mixture, LatentTree or Circuit."
+                f"method='monte-carlo', or a Mixture, LatentTree or Circuit."
             )
         own = in_variables(ensemble, density.columns_)
         return cls(ensemble, own, density, reading, check_tol(tol), seed, exactly, spread)
@@ -187,16 +187,16 @@ class Expectation:
     def engine(self) -> Engine:
         """What margins and leaf probabilities come from."""
         if self.exact_engine is None:
-            return self.completions
+            return self.monte_carlo
         if self.source is not None:
             return self.source.engine.with_values(self.ensemble)
         return self.exact_engine(self.ensemble, self.density)
 
     @cached_property
-    def completions(self) -> MonteCarloEngine:
+    def monte_carlo(self) -> MonteCarloEngine:
         """What answers that are not linear in the leaves come from."""
         if self.source is not None:
-            engine = self.source.completions.with_values(self.ensemble)
+            engine = self.source.monte_carlo.with_values(self.ensemble)
         else:
             kind = by_class(DRAWING_ENGINES, self.density) or MonteCarloEngine
             engine = kind(self.ensemble, self.density, self.seed)
@@ -211,7 +211,7 @@ class Expectation:
     @cached_property
     def spread(self) -> Spread:
         """How far the model's outputs lie apart: the unit of tolerances."""
-        return self.given_spread or self._spread_by(self.completions)
+        return self.given_spread or self._spread_by(self.monte_carlo)
 
     def _spread_by(self, engine: MonteCarloEngine) -> Spread:
         if self.source is not None:
@@ -223,7 +223,7 @@ class Expectation:
 
     @cached_property
     def used(self) -> Ints:
-        """Variables that the trees split on: holes in others do not matter."""
+        """Variables that the trees split on: missing values in others do not matter."""
         return np.flatnonzero(self.ensemble.used)
 
     # ---- what rows say --------------------------------------------------------------------------
@@ -290,7 +290,7 @@ class Expectation:
 
     def margin(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Expected margin (Prop. 1) and its standard error, (rows, outputs) each."""
-        chunk = self.engine.chunk if self.exact else self.completions.chunk_of_means
+        chunk = self.engine.chunk if self.exact else self.monte_carlo.chunk_of_means
         mean, error = self._answers(
             2, chunk, evidence, self.engine.margin, threads, combine=mean_of_cases
         )
@@ -352,28 +352,28 @@ class Expectation:
     def moments(
         self,
         evidence: Evidence,
-        method: Literal["auto", "exact", "completions"] = "auto",
+        method: Literal["auto", "exact", "monte-carlo"] = "auto",
         *,
         threads: int | None = None,
     ) -> Moments:
         """Mean and variance of the margin given x_o (Lemmas 1 and 2).
 
         Exactly over all pairs of trees where the density allows and pairs are not too many
-        ("auto": at most :data:`EXACT_TREES` trees), otherwise from completions.
+        ("auto": at most :data:`EXACT_TREES` trees), otherwise from draws.
         """
         if method == "exact" and not self.exact:
             raise InvalidInput("method='exact': this density has no exact second moments.")
         few = self.ensemble.n_trees <= EXACT_TREES
         exactly = method == "exact" or (method == "auto" and self.exact and few)
-        engine = self.engine if exactly else self.completions
+        engine = self.engine if exactly else self.monte_carlo
 
-        def of_holes(part: Evidence) -> tuple[Floats, ...]:
+        def of_incomplete(part: Evidence) -> tuple[Floats, ...]:
             found = engine.moments(part)
             return found.mean, found.std, found.error, found.std_error
 
         found = Moments(
             *self._answers(
-                4, engine.chunk, evidence, of_holes, threads,
+                4, engine.chunk, evidence, of_incomplete, threads,
                 combine=moments_of_cases if exactly else None,
             )
         )  # fmt: skip
@@ -386,7 +386,7 @@ class Expectation:
 
         For an identity link that is the expected margin; so it is where a prediction depends on
         one tree alone, with its leaves put through the link. For other models it comes from the
-        completions' margins, because E[link(F)] is not link(E[F]), corrected by what their mean
+        draws' margins, because E[link(F)] is not link(E[F]), corrected by what their mean
         misses the expected margin by, where that is known exactly. (Not for softmax: classes that
         were corrected one by one would no longer add up to 1. Nor for a blend, of which no
         prediction has its own margin.)
@@ -398,11 +398,11 @@ class Expectation:
         if self.exact_predictions:
             return self._linked.margin(evidence, threads=threads)
 
-        def of_holes(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
-            return self.completions.mean(part, self._mean(part), tolerance)
+        def of_incomplete(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
+            return self.monte_carlo.mean(part, self._mean(part), tolerance)
 
-        chunk, native = self.completions.chunk_of_means, self.ensemble.predict
-        return self._drawn("prediction", chunk, evidence, of_holes, threads, native)
+        chunk, native = self.monte_carlo.chunk_of_means, self.ensemble.predict
+        return self._drawn("prediction", chunk, evidence, of_incomplete, threads, native)
 
     def _mean(self, part: Evidence) -> MeanOf:
         """How predictions are averaged over draws."""
@@ -436,7 +436,7 @@ class Expectation:
     def std(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Standard deviation of the prediction given x_o, and its error, (rows, outputs) each.
 
-        For an identity link from :meth:`moments`, for others from the completions' predictions.
+        For an identity link from :meth:`moments`, for others from the draws' predictions.
         """
         link = self.ensemble.link
         if link.linear:
@@ -446,18 +446,18 @@ class Expectation:
         def nothing(points: Floats, _: int) -> Floats:
             return np.zeros((len(points), self.ensemble.n_responses))
 
-        def of_holes(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
-            return self.completions.of_draws(part, std_of(link), change_of_std(link), tolerance)
+        def of_incomplete(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
+            return self.monte_carlo.of_draws(part, std_of(link), change_of_std(link), tolerance)
 
-        chunk = self.completions.chunk
-        return self._drawn("spread", chunk, evidence, of_holes, threads, nothing)
+        chunk = self.monte_carlo.chunk
+        return self._drawn("spread", chunk, evidence, of_incomplete, threads, nothing)
 
     def quantiles(
         self, evidence: Evidence, quantiles: Sequence[float], *, threads: int | None = None
     ) -> tuple[Floats, Floats]:
         """Quantiles of the prediction given x_o, and their errors, (rows, outputs, quantiles) each.
 
-        They are about the holes alone, and come from completions. The tolerance is for their
+        They are about the missing values alone, and come from draws. The tolerance is for their
         levels, as for probabilities: a quantile where predictions jump is on one side or the other.
         """
         levels = np.asarray(quantiles, dtype=np.float64)
@@ -466,8 +466,8 @@ class Expectation:
         n, link = self.ensemble.n_responses, self.ensemble.link
         tolerance = self._tolerance(np.array([SPREAD_OF_PROBABILITIES]))
 
-        def of_holes(part: Evidence) -> tuple[Floats, ...]:
-            return self.completions.of_draws(
+        def of_incomplete(part: Evidence) -> tuple[Floats, ...]:
+            return self.monte_carlo.of_draws(
                 part,
                 quantiles_of(link, levels),
                 change_of_quantiles(2 * n * len(levels)),
@@ -478,8 +478,8 @@ class Expectation:
             own = np.repeat(self.ensemble.predict(points, threads), len(levels), axis=1)
             return np.hstack([own, np.zeros_like(own)])
 
-        chunk = self.completions.chunk
-        both, of_levels = self._answers(2, chunk, evidence, of_holes, threads, native)
+        chunk = self.monte_carlo.chunk
+        both, of_levels = self._answers(2, chunk, evidence, of_incomplete, threads, native)
         warn_missed(of_levels, tolerance, "quantile")
         found, error = (part.reshape(-1, n, len(levels)) for part in np.hsplit(both, 2))
         return found, error
@@ -547,11 +547,11 @@ class Expectation:
 
         ensemble = self.ensemble
 
-        def of_holes(part: Evidence) -> tuple[Floats, ...]:
+        def of_incomplete(part: Evidence) -> tuple[Floats, ...]:
             if self.exact:
                 found = answer(self._leaf_probabilities(part))
                 return found, np.zeros_like(found)
-            groups = self.completions.leaf_probabilities_by_group(part)
+            groups = self.monte_carlo.leaf_probabilities_by_group(part)
             n = len(part.points)
             place = np.repeat(np.arange(n), GROUPS), np.arange(n * GROUPS)
             mean = sparse.csr_matrix((np.full(n * GROUPS, 1 / GROUPS), place))
@@ -566,7 +566,7 @@ class Expectation:
         def native(points: Floats, threads: int) -> Floats:
             return answer(reached(ensemble.leaves(points, threads), ensemble.n_leaves))
 
-        value, error = self._answers(2, self.engine.chunk, evidence, of_holes, threads, native)
+        value, error = self._answers(2, self.engine.chunk, evidence, of_incomplete, threads, native)
         return value, error
 
     def is_exact(self, margins: bool) -> bool:
@@ -590,9 +590,9 @@ class Expectation:
         if self.is_exact(margins):
             answers = self.margin if margins else self.predict
             return answers(evidence, threads=threads)[0][:, None]
-        ensemble, engine, link = self.ensemble, self.completions, self.ensemble.link
+        ensemble, engine, link = self.ensemble, self.monte_carlo, self.ensemble.link
 
-        def of_holes(part: Evidence) -> tuple[Floats, ...]:
+        def of_incomplete(part: Evidence) -> tuple[Floats, ...]:
             if margins or link.linear:
                 scale = 1.0 if margins else link.scale
                 return (engine.group_margins(part, words) * scale,)
@@ -604,7 +604,7 @@ class Expectation:
             answers = (ensemble.margin if margins else ensemble.predict)(points, threads)
             return np.repeat(answers[:, None], GROUPS, axis=1)
 
-        (found,) = self._answers(1, engine.chunk, evidence, of_holes, threads, native)
+        (found,) = self._answers(1, engine.chunk, evidence, of_incomplete, threads, native)
         return found
 
     def _drawn(
@@ -612,15 +612,15 @@ class Expectation:
         what: str,
         chunk: int,
         evidence: Evidence,
-        of_holes: Callable[[Evidence, Tolerance], tuple[Floats, ...]],
+        of_incomplete: Callable[[Evidence, Tolerance], tuple[Floats, ...]],
         threads: int | None,
         of_complete: Callable[[Floats, int], Floats],
     ) -> tuple[Floats, Floats]:
-        """An answer from the draws of rows with holes, and its standard error."""
+        """An answer from the draws of rows with missing values, and its standard error."""
         tolerance = self._tolerance(self.spread.prediction)
 
         def work(part: Evidence) -> tuple[Floats, ...]:
-            return of_holes(part, tolerance)
+            return of_incomplete(part, tolerance)
 
         found, error = self._answers(2, chunk, evidence, work, threads, of_complete)
         warn_missed(error, tolerance, what)
@@ -645,7 +645,7 @@ class Expectation:
         n: int,
         chunk: int,
         evidence: Evidence,
-        of_holes: Callable[[Evidence], tuple[Floats, ...]],
+        of_incomplete: Callable[[Evidence], tuple[Floats, ...]],
         threads: int | None,
         of_complete: Callable[[Floats, int], Floats] | None = None,
         combine: Combine | None = None,
@@ -664,16 +664,20 @@ class Expectation:
                 row, chance, cases = part.cases()
                 return combine(Cases(row, chance, len(part.points)), work(cases))
             points = part.points
-            has_hole = np.isnan(points)[:, used].any(axis=1)
-            if has_hole.all() and part.allowed is None and part.odds is None:
-                return of_holes(part)
-            # Holes first: while a first run compiles what they need, another process does the rest.
-            holes = np.flatnonzero(has_hole)
-            answered = [(holes[rows], of_holes(some)) for rows, some in part[holes].parts()]
-            own = points[~has_hole, : len(self.ensemble.columns)]
+            incomplete = np.isnan(points)[:, used].any(axis=1)
+            if incomplete.all() and part.allowed is None and part.odds is None:
+                return of_incomplete(part)
+            # Missing values first: while a first run compiles what they need, another process does
+            # the rest.
+            missing_mask = np.flatnonzero(incomplete)
+            answered = [
+                (missing_mask[rows], of_incomplete(some))
+                for rows, some in part[missing_mask].parts()
+            ]
+            own = points[~incomplete, : len(self.ensemble.columns)]
             first = np.asarray(native(np.ascontiguousarray(own), 1))
             out = [np.zeros((len(points), *first.shape[1:])) for _ in range(n)]
-            out[0][~has_hole] = first
+            out[0][~incomplete] = first
             for rows, found in answered:
                 for whole, some in zip(out, found, strict=True):
                     whole[rows] = some

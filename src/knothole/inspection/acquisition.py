@@ -79,11 +79,11 @@ class Acquisition:
         """A line for every row and missing value, the best of a row first."""
         import pandas as pd
 
-        rows, holes = np.nonzero(self.gain.notna().to_numpy())
-        names = self.gain.columns.to_numpy()[holes]
+        rows, missing = np.nonzero(self.gain.notna().to_numpy())
+        names = self.gain.columns.to_numpy()[missing]
         out = pd.DataFrame({"row": self.gain.index.to_numpy()[rows], "variable": names})
         for name in ("gain", "error", "per_cost"):
-            out[name] = getattr(self, name).to_numpy()[rows, holes]
+            out[name] = getattr(self, name).to_numpy()[rows, missing]
         out["best"] = names == self.best.to_numpy()[rows]
         order = np.lexsort((-out["per_cost"].to_numpy(), rows))
         return out.iloc[order].reset_index(drop=True)
@@ -166,12 +166,12 @@ class Gains:
         link = expectation.ensemble.link
         now = _labels(expectation.predict(self.evidence)[0])
         out = np.zeros(len(now))
-        holes = np.flatnonzero(self.open.any(axis=1))
+        missing = np.flatnonzero(self.open.any(axis=1))
         step = max(1, _ROWS // len(WORDS))
-        for start in range(0, len(holes), step):
-            some = holes[start : start + step]
+        for start in range(0, len(missing), step):
+            some = missing[start : start + step]
             for rows, part in self.evidence[some].parts():
-                drawn = link(by_group(expectation.completions.margins(part, WORDS)))
+                drawn = link(by_group(expectation.monte_carlo.margins(part, WORDS)))
                 then = _labels(drawn)
                 out[some[rows]] = (then != now[some[rows]][:, None, None]).mean(axis=(1, 2))
         return out
@@ -179,9 +179,9 @@ class Gains:
     @cached_property
     def open(self) -> Mask:
         """Players of which something is missing, (rows, players)."""
-        holes = np.isnan(self.evidence.points[:, : len(self.expectation.columns.variables)])
+        missing = np.isnan(self.evidence.points[:, : len(self.expectation.columns.variables)])
         own = self.players.variables
-        return np.stack([holes[:, list(each)].any(axis=1) for each in own], axis=1)
+        return np.stack([missing[:, list(each)].any(axis=1) for each in own], axis=1)
 
     @cached_property
     def _now(self) -> Floats:

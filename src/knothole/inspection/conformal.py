@@ -106,8 +106,8 @@ class Scale(NamedTuple):
     Attributes
     ----------
     weights : float64 (5,)
-        Non-negative: of a constant, the spread that the holes cause, the model's own half width,
-        and how far the centre lies above ``limits[0]`` and below ``limits[1]``.
+        Non-negative: of a constant, the spread that the missing values cause, the model's own half
+        width, and how far the centre lies above ``limits[0]`` and below ``limits[1]``.
     limits : float64 (2,)
         Centres are clipped to them.
     floor : float

@@ -260,7 +260,7 @@ class Corrected(Expectation):
         """What margins come from: to the last bit those of the expectation itself."""
         if self.source is not None and self.exact:
             return self.source.engine
-        return self.completions
+        return self.monte_carlo
 
     @cached_property
     def space(self) -> Space:
@@ -848,7 +848,7 @@ def learn(
         )
         dependencies = FunctionalDependencies.none() if why else dependencies
         about = {"trees": 0, "share": 1.0, "kept": not why, "why": why}
-        table.append({"holes": "determined by others", "gain": gain, "error": error, **about})
+        table.append({"missing": "determined by others", "gain": gain, "error": error, **about})
     for variable in [*learner.needed()[: SINGLE[learner.linear]], GENERAL]:
         general = variable == GENERAL
         count = COPIES[learner.linear] if general else min(COPIES_OF_ONE[learner.linear], rows)
@@ -871,7 +871,7 @@ def learn(
             parts.append(learner.part(variable, copies, weight, trial))
         table += told(learner.columns, variable, trial, why)
     if not table:
-        return None, no_correction("no NaN is a hole")
+        return None, no_correction("no NaN is a missing value")
     correction = Correction(tuple(parts), dependencies)
     return correction if parts or dependencies.targets else None, pd.DataFrame(table)
 
@@ -882,14 +882,14 @@ def told(columns: Columns, variable: int, trial: Trial, why: str) -> list[dict[s
     about = {"trees": trees, "share": trial.share, "kept": not why, "why": why}
     name = "any other" if variable == GENERAL else f"{columns.variables[variable].name} gone"
     gain, error = by_rows(trial.gains[0], trial.copies.row)
-    rows = [{"holes": name, "gain": gain, "error": error, **about}]
+    rows = [{"missing": name, "gain": gain, "error": error, **about}]
     share = np.isnan(trial.copies.points).mean(axis=1)
     for low, high in pairwise(BANDS) if variable == GENERAL else ():
         band = (share > low) & (share <= high)
         if band.any():
             gain, error = by_rows(trial.gains[0][band], trial.copies.row[band])
             name = f"any other, {100 * low:.0f} to {100 * high:.0f} %"
-            rows.append({"holes": name, "gain": gain, "error": error, **about})
+            rows.append({"missing": name, "gain": gain, "error": error, **about})
     return rows
 
 
@@ -897,7 +897,7 @@ def no_correction(why: str) -> pd.DataFrame:
     """The table where nothing was learned."""
     import pandas as pd
 
-    row = {"holes": "any", "gain": np.nan, "error": np.nan, "trees": 0, "share": 0.0}
+    row = {"missing": "any", "gain": np.nan, "error": np.nan, "trees": 0, "share": 0.0}
     return pd.DataFrame([row | {"kept": False, "why": why}])
 
 

@@ -1,4 +1,4 @@
-"""Densities over (X, y), to fill training holes from p(x_m | x_o, y).
+"""Densities over (X, y), to fill missing values in training from p(x_m | x_o, y).
 
 Filling them from p(x_m | x_o) ignores y and flattens the leaves. Refitting knows y, so it may use
 it; at deployment y is not known, and p(X) serves as before: it has spent all it has on X. Any
@@ -37,13 +37,13 @@ CHOICE_ROWS = 10_000
 
 @dataclass(frozen=True, eq=False)
 class TrainingTable:
-    """Encoded rows that densities are learned from, with their holes and their weights.
+    """Encoded rows that densities are learned from, with their missing values and their weights.
 
     As in :meth:`~knothole.densities.base.Density.fit_matrix`.
     """
 
     matrix: Floats
-    holes: NDArray[np.bool_] | None
+    missing_mask: NDArray[np.bool_] | None
     weight: Floats
 
     def fit(self, density: Density, target: Any = None, columns: Columns | None = None) -> Density:
@@ -54,11 +54,11 @@ class TrainingTable:
             density.columns_ if columns is None else columns,
             sample_weight=self.weight,
             target=target,
-            holes=self.holes,
+            missing_mask=self.missing_mask,
         )
 
     def without_unrecorded(self, density: Density) -> Density:
-        """The density, learned anew if it has "not recorded" as a state but every NaN is a hole."""
+        """The density, learned anew if it has "not recorded" as a state but every NaN is a missing value."""
         columns = density.columns_
         if density.target_ or not any(column.nullable for column in columns):
             return density
@@ -149,7 +149,7 @@ def choose_form(density: Density, training: TrainingTable, y: Floats) -> tuple[s
     held, weight = rows[:n_held], np.zeros_like(training.weight)
     weight[rows[n_held:]] = training.weight[rows[n_held:]]
     others = replace(training, weight=weight)
-    own = density.columns_.evidence(training.matrix, training.holes)[held]
+    own = density.columns_.evidence(training.matrix, training.missing_mask)[held]
     tried = {}
     for form in ("values", "scores"):
         target = in_form(y, form)

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.intp]
 
-#: Completions of an incomplete row: more of them change little.
+#: Draws of an incomplete row: more of them change little.
 DRAWS = 8
-# Completions that are drawn at once, for trees that have one each.
+# Draws that are drawn at once, for trees that have one each.
 AT_ONCE = 64
-# Bytes that completions may take up.
+# Bytes that draws may take up.
 MEMORY = 1 << 31
 # Parameters that count rows.
 COUNTS = ("min_samples_leaf", "min_samples_split", "min_child_samples", "min_data_in_leaf")
@@ -54,18 +54,18 @@ EVAL_WEIGHTS = ("sample_weight_eval_set", "eval_sample_weight")
 
 
 @dataclass(frozen=True, eq=False)
-class Completions:
-    """Rows of a table whose holes can be drawn.
+class TableDraws:
+    """Rows of a table whose missing values can be drawn.
 
     Attributes
     ----------
     parts : tuple of (Density, rows)
-        What the holes of some rows are drawn from; every row is in one part.
+        What the missing values of some rows are drawn from; every row is in one part.
     table : table
     matrix : float64 (rows, columns)
         The rows, encoded.
     gone : bool (rows, columns)
-        Their holes; what else is NaN stays so.
+        Their missing values; what else is NaN stays so.
     target : array (rows,) or None
         Targets as the densities take them.
     redraw : float
@@ -82,7 +82,7 @@ class Completions:
 
     @property
     def incomplete(self) -> Mask:
-        """Rows that have holes, (rows,)."""
+        """Rows that have missing values, (rows,)."""
         return np.asarray(self.gone.any(axis=1))
 
     def drawn(self, draws: int, seed: int) -> Floats:
@@ -160,17 +160,17 @@ def take(values: Any, rows: Rows) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Expanded:
-    """Rows with every hole filled, and what each of them weighs.
+    """Rows with every missing value filled, and what each of them weighs.
 
     Attributes
     ----------
     X : table
-        Rows without a hole once, the others ``draws`` times, in the order of the rows; of the
-        class, the types and the levels of the table that was given.
+        Rows without a missing value once, the others ``draws`` times, in the order of the rows; of
+        the class, the types and the levels of the table that was given.
     y : array or None
         Targets of these rows.
     weight : float64 array
-        Sample weights: the completions of a row share its weight.
+        Sample weights: the draws of a row share its weight.
     row : int array
         The row of X that each came from; of a Dask collection, its number in its partition.
     """
@@ -188,7 +188,7 @@ def expand(
     draws: int = DRAWS,
     *,
     sample_weight: Any = None,
-    holes: NDArray[np.bool_] | None = None,
+    missing_mask: NDArray[np.bool_] | None = None,
     condition_on_target: bool = True,
     seed: int = 0,
 ) -> Expanded:
@@ -203,15 +203,15 @@ def expand(
     density : Density
         Fitted; with ``target=y`` to condition on y.
     X : table
-        Of a Dask collection, completions are lazy, partition by partition: Series and frames that
+        Of a Dask collection, draws are lazy, partition by partition: Series and frames that
         have the labels of the rows they came from, or arrays. A row has the same ones wherever
         partitions begin.
     y : array (rows,), optional
     draws : int
-        Completions of each row that has holes.
+        Draws of each row that has missing.
     sample_weight : array (rows,), optional
-    holes : bool array (rows, columns), optional
-        Which NaN are holes; by default every NaN of a column that is not nullable.
+    missing_mask : bool array (rows, columns), optional
+        Which NaN are missing values; by default every NaN of a column that is not nullable.
     condition_on_target : bool
         Whether to use y where the density has a target.
     seed : int
@@ -251,27 +251,29 @@ def expand(
         raise NotFitted(f"this {type(density).__name__} is not fitted yet; call fit(X) first.")
     if is_path(X):
         raise InvalidInput(
-            "X must be a table: completions of a file are many times as large. Read it with Dask "
-            "(dd.read_parquet), whose completions are lazy."
+            "X must be a table: draws of a file are many times as large. Read it with Dask "
+            "(dd.read_parquet), whose draws are lazy."
         )
     if is_lazy(X):
-        refuse_beside_parts(holes=holes)
+        refuse_beside_parts(missing_mask=missing_mask)
         options = {"draws": draws, "condition_on_target": condition_on_target, "seed": seed}
         return _lazily(density, X, y, sample_weight, options)
     matrix = density.columns_.matrix(X)
     n = len(matrix)
     if y is not None and len(y) != n:
         raise InvalidInput(f"X has {n} rows; y must have as many, but has {len(y)}.")
-    gone = missing_in(density.columns_, matrix) if holes is None else np.asarray(holes)
+    gone = (
+        missing_in(density.columns_, matrix) if missing_mask is None else np.asarray(missing_mask)
+    )
     target = np.asarray(y) if condition_on_target and density.target_ and y is not None else None
-    completions = Completions(((density, np.arange(n)),), X, matrix, gone, target)
+    table_draws = TableDraws(((density, np.arange(n)),), X, matrix, gone, target)
     weight = row_weights(sample_weight, n)
-    table, row = completions.expanded(int(draws), seed)
+    table, row = table_draws.expanded(int(draws), seed)
     return Expanded(table, None if y is None else np.asarray(y)[row], shared(weight, row), row)
 
 
 def _lazily(density: Density, X: Any, y: Any, weight: Any, options: dict[str, Any]) -> Expanded:
-    """Completions of a Dask collection, partition by partition."""
+    """Draws of a Dask collection, partition by partition."""
     import dask
     import pandas as pd
 
@@ -296,7 +298,7 @@ def _lazily(density: Density, X: Any, y: Any, weight: Any, options: dict[str, An
 
 
 def _expanded(part: Partition, density: Density, options: dict[str, Any], kinds: Any) -> Expanded:
-    """The completions of a partition's rows, which are known by their labels."""
+    """The draws of a partition's rows, which are known by their labels."""
     import pandas as pd
 
     _, table, y, weight = part
@@ -313,7 +315,7 @@ def _expanded(part: Partition, density: Density, options: dict[str, Any], kinds:
 
 
 def shared(weight: Floats, row: NDArray[np.intp]) -> Floats:
-    """What completions weigh, so that those of a row share its weight."""
+    """What draws weigh, so that those of a row share its weight."""
     return np.asarray((weight / np.maximum(np.bincount(row, minlength=len(weight)), 1))[row])
 
 
@@ -326,26 +328,26 @@ class Growing:
 
     Attributes
     ----------
-    completions : Completions
+    draws : Draws
     y : array (rows,)
         Targets, as the estimator takes them.
     weight : array (rows,) or None
         Sample weights where some were given.
     draws, seed : int
-        Completions of each incomplete row, and their seed.
+        Draws of each incomplete row, and their seed.
     others : callable
-        Completions of other rows (X, y): those that tell when to stop.
+        Draws of other rows (X, y): those that tell when to stop.
     """
 
-    completions: Completions
+    table_draws: TableDraws
     y: NDArray[Any]
     weight: Floats | None
     draws: int
     seed: int
-    others: Callable[[Any, NDArray[Any]], Completions]
+    others: Callable[[Any, NDArray[Any]], TableDraws]
 
     def fit(self, estimator: Any, **fit_params: Any) -> Any:
-        """A clone of the estimator, trained on completions."""
+        """A clone of the estimator, trained on draws."""
         model = unfitted(estimator)
         kinds = {base.__name__ for base in type(model).__mro__}
         params = self._validation(fit_params)
@@ -356,18 +358,18 @@ class Growing:
         if "BaseGradientBoosting" in kinds and model.n_iter_no_change and self.draws > 1:
             raise InvalidInput(
                 f"estimator: {type(model).__name__} with n_iter_no_change holds rows out by "
-                f"itself, and completions of one row would be on both sides. Use draws=1, "
+                f"itself, and draws of one row would be on both sides. Use draws=1, "
                 f"n_iter_no_change=None, or HistGradientBoosting."
             )
         return self._weighted(model, params)
 
     def _weighted(self, model: Any, params: dict[str, Any], held: Mask | None = None) -> Any:
-        """All completions at once, those of a row with its weight in all.
+        """All draws at once, those of a row with its weight in all.
 
-        Where the estimator wants so many rows at least, so many completions make one. Rows that
+        Where the estimator wants so many rows at least, so many draws make one. Rows that
         are ``held`` out tell when to stop.
         """
-        table, row = self.completions.expanded(self._affordable, self.seed)
+        table, row = self.table_draws.expanded(self._affordable, self.seed)
         weight = shared(np.ones(len(self.y)) if self.weight is None else self.weight, row)
         params = aligned(params, len(self.y), row) | {weight_name(model): weight}
         if held is not None:
@@ -390,32 +392,32 @@ class Growing:
     @property
     def _affordable(self) -> int:
         """Draws that there is memory for."""
-        n, columns = self.completions.gone.shape
-        incomplete = max(1, int(self.completions.incomplete.sum()))
+        n, columns = self.table_draws.gone.shape
+        incomplete = max(1, int(self.table_draws.incomplete.sum()))
         rows = MEMORY // (8 * columns) - (n - incomplete)
         return int(min(self.draws, max(1, rows // incomplete)))
 
     def _tree_by_tree(self, model: Any, params: dict[str, Any]) -> Any:
-        """Every tree on a completion of its own: the library adds one tree at a time."""
+        """Every tree on a draw of its own: the library adds one tree at a time."""
         if model.oob_score:
             raise InvalidInput(
                 "estimator: oob_score needs rows that all trees share, but each tree grown under "
-                "the expected loss has its own completions; use oob_score=False."
+                "the expected loss has its own draws; use oob_score=False."
             )
         if self.weight is not None:
             params["sample_weight"] = self.weight
         trees, before = model.n_estimators, model.warm_start
-        incomplete, rows = self.completions.incomplete, np.arange(len(self.y))
-        matrix = np.full(self.completions.gone.shape, np.nan)
+        incomplete, rows = self.table_draws.incomplete, np.arange(len(self.y))
+        matrix = np.full(self.table_draws.gone.shape, np.nan)
         for start in range(0, trees, AT_ONCE):
-            drawn = self.completions.drawn(min(AT_ONCE, trees - start), self.seed + start)
+            drawn = self.table_draws.drawn(min(AT_ONCE, trees - start), self.seed + start)
             for place in range(drawn.shape[1]):
                 matrix[incomplete] = drawn[:, place]
                 model.set_params(warm_start=True, n_estimators=start + place + 1)
                 with warnings.catch_warnings():
                     # Of targets that change from tree to tree: here they do not.
                     warnings.filterwarnings("ignore", message="class_weight presets")
-                    model.fit(self.completions.filled(rows, matrix), self.y, **params)
+                    model.fit(self.table_draws.filled(rows, matrix), self.y, **params)
         return model.set_params(warm_start=before)
 
     # ---- rows that tell when to stop -------------------------------------------------------------
@@ -450,8 +452,8 @@ class Growing:
         for place, pair in enumerate(pairs):
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise InvalidInput(
-                    f"eval_set must hold pairs (X, y), so that their holes can be completed; got "
-                    f"{type(pair).__name__}."
+                    f"eval_set must hold pairs (X, y), so that their missing values can be "
+                    f"completed; got {type(pair).__name__}."
                 )
             X, (y, weights[place]) = self._completed(*pair, weights[place])
             pairs[place] = (X, y)

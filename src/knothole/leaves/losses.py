@@ -378,6 +378,6 @@ def loss_of(ensemble: Ensemble) -> Loss:
 
 def _unserved(what: str, why: str) -> UnsupportedModel:
     return UnsupportedModel(
-        f"a model {what} cannot be refitted: {why}. Train a model on weighted completions instead: "
+        f"a model {what} cannot be refitted: {why}. Train a model on weighted draws instead: "
         f"knothole.expand."
     )

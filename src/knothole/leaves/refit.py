@@ -68,7 +68,7 @@ def refit(
     options: RefitOptions = RefitOptions(),  # noqa: B008 (frozen)
     *,
     sample_weight: Any = None,
-    integration: Literal["auto", "exact", "completions"] = "auto",
+    integration: Literal["auto", "exact", "monte-carlo"] = "auto",
     drawn: Sample | None = None,
 ) -> Refitted:
     """Leaf values that suit rows with missing values (Props. 2 to 4, and a step past them).
@@ -91,7 +91,7 @@ def refit(
         Their targets, or labels of classes.
     options : RefitOptions
     sample_weight : array (rows,), optional
-    integration : {"auto", "exact", "completions"}
+    integration : {"auto", "exact", "monte-carlo"}
         How missing values are integrated. "auto" is exact where the density allows.
     drawn : Sample, optional
         Where the rows come from, if they are a sample of a table in parts. Leaves are then solved
@@ -128,7 +128,7 @@ def refit(
     values, missing = mark_missing(matrix, ensemble.sentinel, density.columns_, native=True)
     training = TrainingTable(values, missing, problem.row_weight)
     if options.nan_policy == "lost":
-        training = replace(training, holes=None)
+        training = replace(training, missing_mask=None)
         density = training.without_unrecorded(density)
     known = Conditioned(density, None, "none")
     if options.condition_on_target:

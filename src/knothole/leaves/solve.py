@@ -219,7 +219,7 @@ def _drawn_twice(
     expectation: Expectation, evidence: Evidence, weight: Floats, options: RefitOptions
 ) -> tuple[DrawnLeaves, DrawnLeaves]:
     """Draws to learn from, and others to measure losses by."""
-    engine, threads = expectation.completions, options.threads
+    engine, threads = expectation.monte_carlo, options.threads
     drawn = DrawnLeaves(engine, evidence, weight, threads=threads)
     return drawn, DrawnLeaves(engine, evidence, weight, draws.WORDS, threads=threads)
 
@@ -283,7 +283,7 @@ def _by_draws(
     rates: tuple[float, ...],
 ) -> Solution:
     """By draws; the expected loss is measured on draws that took no part."""
-    engine, weight, threads = expectation.completions, problem.row_weight, options.threads
+    engine, weight, threads = expectation.monte_carlo, problem.row_weight, options.threads
     ridge, n_trees, rate = float(options.ridge), problem.ensemble.n_trees, 1.0
     with bar("rows", len(weight), verbose=options.verbose) as advance:
         drawn = DrawnLeaves(engine, evidence, weight, threads=threads, advance=advance)

@@ -256,7 +256,7 @@ def probabilities_by_tree(
             part = Expectation.of(
                 some_trees(expectation.original, trees)[0],
                 expectation.density,
-                "exact" if expectation.exact else "completions",
+                "exact" if expectation.exact else "monte-carlo",
                 seed=expectation.seed,
             )
         for tree, probability in part.leaf_probabilities_by_tree(evidence, threads=threads):

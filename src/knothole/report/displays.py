@@ -80,7 +80,7 @@ class Display(ABC, Generic[Results]):
 
 
 class RobustnessDisplay(Display[Robustness]):
-    """Error against hole rate, a line a method: the mean of the repeats, in a band of their range.
+    """Error against rate of missing values, a line a method: the mean of the repeats, in a band of their range.
 
     Parameters
     ----------

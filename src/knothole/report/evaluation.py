@@ -30,7 +30,7 @@ PATIENCE = 15.0
 
 @dataclass(frozen=True, eq=False)
 class Robustness:
-    """Errors of methods by hole rate."""
+    """Errors of methods by rate of missing values."""
 
     #: Shares of entries that were made missing.
     rates: tuple[float, ...]
@@ -41,7 +41,7 @@ class Robustness:
     constant: dict[str, float]
     #: How many rows were predicted, each time.
     rows: int
-    #: By method: seconds to predict 1000 rows with holes, on average.
+    #: By method: seconds to predict 1000 rows with missing values, on average.
     seconds: dict[str, float] = field(default_factory=dict)
     #: By method: seconds to learn how to fill; of knothole those of wrapping, NaN if not known.
     learning: dict[str, float] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Robustness:
 
     @property
     def repeats(self) -> int:
-        """How often holes were poked at each rate."""
+        """How often values were made missing at each rate."""
         return int(next(iter(self.errors[self.metric].values())).shape[1])
 
     def table(self, metric: str | None = None) -> pd.DataFrame:
@@ -69,14 +69,14 @@ class Robustness:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Which methods answer, at which rates of holes, and how often.
+    """Which methods answer, at which rates of missing values, and how often.
 
     Parameters
     ----------
     rates : tuple of float
-        Shares of entries to make missing; natural holes come on top.
+        Shares of entries to make missing; natural missing values come on top.
     repeats : int
-        How often, with other holes each time.
+        How often, with other missing values each time.
     methods : tuple of str
         Some of :data:`~knothole.report.methods.METHODS`.
     seed : int
@@ -96,7 +96,7 @@ class Comparison:
         check_whole("repeats", self.repeats)
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Places of a rate and a repeat; without holes all repeats are one."""
+        """Places of a rate and a repeat; without missing values all repeats are one."""
         for place, rate in enumerate(self.rates):
             yield from ((place, repeat) for repeat in range(self.repeats if rate > 0 else 1))
 
@@ -108,7 +108,7 @@ USUAL = Comparison()
 def compare(
     case: Case, comparison: Comparison = USUAL, learning: float = nan, advance: Advance = silent
 ) -> Robustness:
-    """Poke holes completely at random, and let every method answer the same rows.
+    """Make values missing completely at random, and let every method answer the same rows.
 
     Parameters
     ----------
@@ -140,15 +140,17 @@ def compare(
     }
     spent, predicted_rows = dict.fromkeys(methods, 0.0), 0
     for r, repeat in runs:
-        holes = rates[r] > 0
-        poked = missingness.mcar(case.test, rates[r], seed + 1000 * repeat + r, one_hot=one_hot)
-        predicted_rows += len(poked) * holes
+        missing = rates[r] > 0
+        incomplete = missingness.mcar(
+            case.test, rates[r], seed + 1000 * repeat + r, one_hot=one_hot
+        )
+        predicted_rows += len(incomplete) * missing
         for name, method in methods.items():
             start = time.perf_counter()
-            predicted = method.predict(poked)
-            spent[name] += (time.perf_counter() - start) * holes
+            predicted = method.predict(incomplete)
+            spent[name] += (time.perf_counter() - start) * missing
             for metric, error in measure(case.task, case.target, predicted).items():
-                errors[metric][name][r, repeat if holes else slice(None)] = error
+                errors[metric][name][r, repeat if missing else slice(None)] = error
             advance(case.labels[name])
     return Robustness(
         rates=rates,
@@ -171,7 +173,9 @@ def too_slow(
     """
     if comparison.patience is None:
         return {}
-    poked = missingness.mcar(case.test, max(comparison.rates), comparison.seed, one_hot=one_hot)
+    incomplete = missingness.mcar(
+        case.test, max(comparison.rates), comparison.seed, one_hot=one_hot
+    )
     times = sum(comparison.rates[rate] > 0 for rate, _ in comparison.runs())
     found = {}
     some = case.train.iloc[np.linspace(0, len(case.train) - 1, FEW[1]).round().astype(np.intp)]
@@ -180,10 +184,10 @@ def too_slow(
         spent = []
         for rows in FEW:
             start = time.perf_counter()
-            methods[name].predict(poked.iloc[:rows])
+            methods[name].predict(incomplete.iloc[:rows])
             spent.append(time.perf_counter() - start)
         slope = max(spent[1] - spent[0], 0.0) / (FEW[1] - FEW[0])
-        seconds = times * (spent[1] + slope * max(len(poked) - FEW[1], 0))
+        seconds = times * (spent[1] + slope * max(len(incomplete) - FEW[1], 0))
         if seconds > comparison.patience:
             found[name] = seconds
     return found
@@ -233,9 +237,9 @@ def outages(case: Case) -> Outage:
     metric = next(iter(complete))
     errors = {name: np.empty(len(variables)) for name in answering}
     for v, variable in enumerate(variables):
-        poked = missingness.outage(case.test, list(variable.columns))
+        incomplete = missingness.outage(case.test, list(variable.columns))
         for name, method in answering.items():
-            errors[name][v] = measure(case.task, case.target, method.predict(poked))[metric]
+            errors[name][v] = measure(case.task, case.target, method.predict(incomplete))[metric]
     order = np.argsort(-errors[NATIVE if NATIVE in errors else KNOTHOLE], kind="stable")
     return Outage(
         metric=metric,
@@ -248,11 +252,11 @@ def outages(case: Case) -> Outage:
 
 @dataclass(frozen=True, eq=False)
 class Coverage:
-    """How often the model's answer to the complete row lies in the interval with holes."""
+    """How often the model's answer to the complete row lies in the interval with missing values."""
 
     #: What the central intervals promise.
     levels: tuple[float, ...]
-    #: By hole rate: float64 (levels,), the share that they keep.
+    #: By rate of missing values: float64 (levels,), the share that they keep.
     covered: dict[float, Floats]
 
 
@@ -265,7 +269,7 @@ def coverage(
     """Central intervals of the prediction, against the model's answer with nothing missing.
 
     Only rows that lost something count, all outputs of the model alike. A tree has few answers, so
-    that many completions tie with the truth: where it stands among them is drawn at random, as if
+    that many draws tie with the truth: where it stands among them is drawn at random, as if
     the ties were broken. The intervals of the right density then cover exactly what they promise.
     """
     expectation = case.robust.expectation_.rough
@@ -276,8 +280,8 @@ def coverage(
         mask = missingness.mcar_mask(case.test, rate, seed + r)
         rows = np.flatnonzero(mask.any(axis=1))
         if len(rows):
-            poked = missingness.apply_mask(case.test, mask).iloc[rows]
-            found, _ = expectation.quantiles(expectation.evidence(poked), _GRID)
+            incomplete = missingness.apply_mask(case.test, mask).iloc[rows]
+            found, _ = expectation.quantiles(expectation.evidence(incomplete), _GRID)
             place = _place(found, truth[rows], rng)
             inside = 2 * np.abs(place - 0.5)[:, :, None] <= np.asarray(levels)
             covered[rate] = inside.mean(axis=(0, 1))
@@ -298,7 +302,7 @@ def _place(quantiles: Floats, truth: Floats, rng: np.random.Generator) -> Floats
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What moves answers to rows with holes, and which hole would be worth filling."""
+    """What moves answers to rows with missing values, and which missing value would be worth filling."""
 
     #: Of the rows, and the share of their entries that was made missing.
     rows: int

@@ -79,13 +79,13 @@ LEARNED_ROWS = 5000
 
 
 class TableImputer(Protocol):
-    """Learns from a table with or without holes how to fill those of others."""
+    """Learns from a table with or without missing values how to fill those of others."""
 
     def fit(self, table: pd.DataFrame, seed: int) -> Self:
         """Learn how to fill."""
 
     def fill(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Make a table without holes; what was observed stays as it was."""
+        """Make a table without missing values; what was observed stays as it was."""
 
 
 class Filled(TableImputer):
@@ -103,13 +103,14 @@ class Filled(TableImputer):
 
     def fit(self, table: pd.DataFrame, seed: int = 0) -> Self:
         """Take the statistic of every column."""
-        # A column never observed has nothing to fill with; its holes are left to the model.
+        # A column never observed has nothing to fill with; its missing values are left to the
+        # model.
         observed = [name for name in table if table[name].notna().any()]
         self.values_ = {name: self._of(table[name]) for name in observed}
         return self
 
     def fill(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Put it into the holes."""
+        """Put it into the missing values."""
         return table.fillna(self.values_)
 
     def _of(self, column: pd.Series[Any]) -> Any:
@@ -161,7 +162,7 @@ class Dummies:
         self.dtypes = table.dtypes
 
     def numbers(self, table: pd.DataFrame) -> Floats:
-        """One column for each number, one for each category; NaN at holes."""
+        """One column for each number, one for each category; NaN at missing values."""
         return np.column_stack([self._numbers_of(table[name]) for name in table])
 
     def _numbers_of(self, column: pd.Series[Any]) -> Floats:
@@ -172,7 +173,7 @@ class Dummies:
         return np.where(codes[:, None] < 0, np.nan, dummies)
 
     def table(self, numbers: Floats, like: pd.DataFrame) -> pd.DataFrame:
-        """Holes of a table filled from numbers without any; what was observed stays as it was."""
+        """Missing values of a table filled from numbers without any; what was observed stays as it was."""
         filled = like.copy()
         start = 0
         for name, dtype in self.dtypes.items():
@@ -307,7 +308,7 @@ class FrozenTrees:
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """One way to answer rows with holes: what is done about them, and which model is asked.
+    """One way to answer rows with missing values: what is done about them, and which model is asked.
 
     Attributes
     ----------
@@ -316,7 +317,7 @@ class Method:
     task : Task
         What is predicted.
     imputer : TableImputer, optional
-        Fills the holes first; without one the model gets them as they are.
+        Fills the missing values first; without one the model gets them as they are.
     copies : int
         Fillings of every row over which answers are averaged. All are made in one go, of rows that
         are repeated: one pass of an imputer draws them all, in a fraction of the time.

@@ -276,7 +276,7 @@ class GaussianMixture(Density):
         return mean, covariance
 
     def conditional(self, evidence: Evidence) -> tuple[Floats, Floats, Floats]:
-        """What p says of each row's holes: a mixture of normals, exactly.
+        """What p says of each row's missing values: a mixture of normals, exactly.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""EM for mixtures of Gaussians and discrete distributions, straight on rows with holes.
+"""EM for mixtures of Gaussians and discrete distributions, straight on rows with missing values.
 
 The objective is the log likelihood of what was observed (where values repeat, its lower bound:
 see :mod:`~knothole.densities.gaussian.normal_scores`) plus a log prior: normal-inverse-Wishart
@@ -61,9 +61,9 @@ class ScoreRows:
     Attributes
     ----------
     z : float64 (rows, d)
-        Scores of the numeric variables, NaN at holes.
+        Scores of the numeric variables, NaN at missing values.
     variance : float64 (rows, d), or (rows, 0)
-        Their own variances, 0 at holes; nothing where no score has one.
+        Their own variances, 0 at missing values; nothing where no score has one.
     base : float64 (rows,)
         Log base measures of the scores of a row, together.
     repeats : bool (d,)
@@ -94,10 +94,10 @@ class ScoreRows:
         )
 
     def by_pattern(self) -> ScoreRows:
-        """The same rows, equal patterns of holes side by side."""
-        holes = np.packbits(np.isnan(self.z), axis=1)
-        side_by_side = (holes == holes[:1]).all()
-        return self if side_by_side else self[np.lexsort(holes.T)]
+        """The same rows, equal patterns of missing values side by side."""
+        missing = np.packbits(np.isnan(self.z), axis=1)
+        side_by_side = (missing == missing[:1]).all()
+        return self if side_by_side else self[np.lexsort(missing.T)]
 
     def spread(self, weight: Floats) -> Floats:
         """Sums of the scores' own variances, times some weights of the rows, (d,)."""

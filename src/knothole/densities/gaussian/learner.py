@@ -38,7 +38,7 @@ class Layout:
     """Numeric variables are jointly Gaussian, the others independent given the component.
 
     A nullable numeric variable has a discrete one beside it, its *flag*: recorded or not. Where
-    it is not recorded, its number is like a hole.
+    it is not recorded, its number is like a missing value.
 
     Attributes
     ----------
@@ -249,7 +249,7 @@ class GaussianLearner(Learner):
         return self.of(rows, self.training, self.by_rank, self.tied, self.rank)
 
     def encode(self, rows: WeightedRows) -> ScoreRows:
-        """Rows as scores, equal patterns of holes side by side."""
+        """Rows as scores, equal patterns of missing values side by side."""
         encoded = self.layout.rows(
             rows.evidence, rows.own_weight(), self.scores, self.distributions, rows.order
         )
@@ -315,7 +315,7 @@ class GaussianLearner(Learner):
 
     @cached_property
     def by_pattern(self) -> ScoreRows:
-        """The rows, equal patterns of holes side by side, which steps are quick on."""
+        """The rows, equal patterns of missing values side by side, which steps are quick on."""
         return self.encoded.by_pattern()
 
     def step(self, parameters: GaussianComponents, prior: Prior) -> tuple[float, Any]:

@@ -97,7 +97,7 @@ class NormalScores(Stored):
         Parameters
         ----------
         columns : iterable of float64 (rows,)
-            NaN are holes.
+            NaN are missing values.
         weight : float64 (rows,)
         whole : bool (d,)
             Columns of whole numbers.

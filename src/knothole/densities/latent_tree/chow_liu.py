@@ -3,7 +3,7 @@
 Mutual information of two variables is estimated on the rows that observe both, after continuous
 and integer variables are cut into quantile bins. By chance alone the plug-in estimate is too high
 by about (a - 1)(b - 1) / (2 n) for a and b codes and n rows: the more so the fewer rows observe the
-pair. That is taken off, so that pairs with many holes or many categories are not favoured.
+pair. That is taken off, so that pairs with many missing values or many categories are not favoured.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Tree:
 
 
 def chow_liu(points: Floats, weight: Floats, categorical: Sequence[bool] = ()) -> Tree:
-    """The Chow-Liu tree of the variables of ``points`` (rows, variables), NaN for holes.
+    """The Chow-Liu tree of the variables of ``points`` (rows, variables), NaN for missing values.
 
     ``categorical`` says which variables hold codes without an order; none by default.
 
@@ -58,7 +58,7 @@ def chow_liu(points: Floats, weight: Floats, categorical: Sequence[bool] = ()) -
 
 
 def discretise(points: Floats, categorical: Sequence[bool] = ()) -> NDArray[np.int32]:
-    """Codes (variables, rows) from 0, at most ``BINS`` of them in a variable; -1 for holes.
+    """Codes (variables, rows) from 0, at most ``BINS`` of them in a variable; -1 for missing values.
 
     A variable with few values keeps them. Of others, quantiles are the cuts; a categorical one
     keeps its most frequent levels, and the rest are taken as one.

@@ -284,8 +284,8 @@ class Mixture(LatentDensity):
     >>> centre = rng.choice([-2.0, 2.0], size=(500, 1))
     >>> X = centre + 0.1 * rng.normal(size=(500, 2))
     >>> density = Mixture(n_components=2, random_state=0).fit(X)
-    >>> hole = np.nan
-    >>> bool(abs(density.complete([[2.0, hole]], draws=50)[0, :, 1].mean() - 2) < 0.1)
+    >>> missing = np.nan
+    >>> bool(abs(density.complete([[2.0, missing]], draws=50)[0, :, 1].mean() - 2) < 0.1)
     True
     """
 

@@ -10,7 +10,7 @@ once as a code ``c``, a number ``z`` and a base measure ``h``, and then
 A Gaussian has one code and uses ``z``; a categorical has a code per level and ``z = 0``; a point
 mass beside a Gaussian has a code for the point (``z = 0``) and one for the rest. Sufficient
 statistics follow the same form: responsibilities summed per code, and weighted sums of ``z`` and
-``z**2``. A hole has code -1 and contributes nothing.
+``z**2``. A missing value has code -1 and contributes nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Encoded:
     Attributes
     ----------
     code : int32 (rows,)
-        Row of the table; -1 for a hole.
+        Row of the table; -1 for a missing value.
     z : float64 (rows,)
         Standardised value; 0 where the code says it all.
     base : float64 (rows,) or None
@@ -123,7 +123,7 @@ class Univariate(Stored, ABC):
 
     @abstractmethod
     def encode(self, x: Floats) -> Encoded:
-        """Values (rows,), NaN for holes, in the common form."""
+        """Values (rows,), NaN for missing values, in the common form."""
 
     @abstractmethod
     def natural(self) -> Natural:
@@ -209,7 +209,7 @@ class Univariate(Stored, ABC):
                 require((np.abs(slope) < FARTHEST).all(), f"a {self.family} narrower than can be")
 
     def log_density(self, x: Floats) -> Floats:
-        """Log p(x | state), (rows, states); 0 at holes. The slow twin of the compiled sums."""
+        """Log p(x | state), (rows, states); 0 at missing values. The slow twin of the compiled sums."""
         encoded, natural = self.encode(x), self.form
         out = np.asarray(natural.table[encoded.code])
         if natural.linear is not None and natural.square is not None:
@@ -239,7 +239,7 @@ def maximised(
 
 
 def observed(x: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Values that are no holes (nor "not recorded") and have weight, and their weights."""
+    """Values that are neither missing nor "not recorded" and have weight, and their weights."""
     keep = np.isfinite(x) & (weight > 0)
     return x[keep], weight[keep]
 

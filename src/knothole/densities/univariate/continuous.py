@@ -128,7 +128,7 @@ class Gaussian(Univariate):
 def standardised(
     x: Floats, location: Any, scale: Any, out: Floats | None = None
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Standardised values, 0 where they are not finite, and which are holes or possible."""
+    """Standardised values, 0 where they are not finite, and which are missing or possible."""
     finite = np.isfinite(x)
     z = np.empty(x.shape) if out is None else out
     z[...] = x
@@ -205,9 +205,9 @@ class Histogram(UnivariateTable):
         """The bin or tail; infinite values have density 0."""
         code = _bin(self.edges, x)
         base = self.log_base(code, x)
-        hole = np.isnan(x)
-        return Encoded(np.where(hole, -1, code).astype(np.int32), np.zeros(len(x)),
-                       np.where(hole, 0.0, base))  # fmt: skip
+        missing = np.isnan(x)
+        return Encoded(np.where(missing, -1, code).astype(np.int32), np.zeros(len(x)),
+                       np.where(missing, 0.0, base))  # fmt: skip
 
     def log_base(self, code: NDArray[np.int64], x: Floats) -> Floats:
         """Log density of a value within its bin or tail."""

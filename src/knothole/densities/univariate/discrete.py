@@ -130,12 +130,12 @@ class Count(Univariate):
 
     def encode(self, x: Floats) -> Encoded:
         """Count or negative; infinite values have probability 0."""
-        hole, finite = np.isnan(x), np.isfinite(x)
+        missing, finite = np.isnan(x), np.isfinite(x)
         x = np.rint(np.where(finite, x, 0.0))
         count = np.maximum(x, 0.0)
         base = np.where(x < 0, np.log1p(-BELOW) + (-x - 1) * np.log(BELOW), self.log_base(count))
-        base = np.where(hole, 0.0, np.where(finite, base, -np.inf))
-        code = np.where(hole, -1, (x < 0).astype(np.int32)).astype(np.int32)
+        base = np.where(missing, 0.0, np.where(finite, base, -np.inf))
+        code = np.where(missing, -1, (x < 0).astype(np.int32)).astype(np.int32)
         return Encoded(code, count, base)
 
     def natural(self) -> Natural:

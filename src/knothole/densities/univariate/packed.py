@@ -58,7 +58,7 @@ class Packed:
     Attributes
     ----------
     code : int16 or int32 (rows, variables)
-        Rows of the stacked table; -1 for a hole. As small as the table allows.
+        Rows of the stacked table; -1 for a missing value. As small as the table allows.
     z : float64 (rows, slots)
         Standardised values of the variables that have them.
     base : float64 (rows,)

@@ -1,10 +1,10 @@
 """
-Holes in training
+Missing values in training
 =================
 
-A model that was trained on rows with holes has learned to live with them, but its leaves are not
-those of expected predictions. `refit` finds leaf values that minimise the expected loss over all
-completions of the training rows, and moves those of regressions on towards the error of what is
+A model that was trained on rows with missing values has learned to live with them, but its leaves
+are not those of expected predictions. `refit` finds leaf values that minimise the expected loss
+over all draws of the training rows, and moves those of regressions on towards the error of what is
 deployed. `to_native` writes them into a copy of your own model.
 """
 
@@ -26,22 +26,24 @@ table = pd.DataFrame(
 wear = 3 * load + table["pressure"] + 0.3 * rng.normal(size=2500)
 
 # %%
-# Holes come at random, in training as in deployment.
+# Missing values come at random, in training as in deployment.
 
 models = ("the model's own way", "wrapped", "wrapped and refitted")
 rates = (0.1, 0.3, 0.5)
 errors = []
 for rate in rates:
-    holes = kh.missingness.mcar(table, rate, seed=1)
-    X_train, y_train = holes[:1500], wear[:1500]
+    incomplete = kh.missingness.mcar(table, rate, seed=1)
+    X_train, y_train = incomplete[:1500], wear[:1500]
     model = HistGradientBoostingRegressor(max_iter=60, random_state=0).fit(X_train, y_train)
     density = kh.GaussianMixture(random_state=0)
     robust = kh.wrap(model, X_train, density=density, nan_policy="lost")
     refitted = robust.refit_leaves(X_train, y_train)
-    answers = (one.predict(holes[1500:]) for one in (model, robust, refitted))
+    answers = (one.predict(incomplete[1500:]) for one in (model, robust, refitted))
     errors.append([np.sqrt(np.mean((answer - wear[1500:]) ** 2)) for answer in answers])
 
-errors = pd.DataFrame(errors, index=[f"{rate:.0%} holes" for rate in rates], columns=models)
+errors = pd.DataFrame(
+    errors, index=[f"{rate:.0%} missing values" for rate in rates], columns=models
+)
 ax = errors.plot.bar(rot=0, figsize=(7, 4), color=["#D55E00", "#56B4E9", "#0072B2"])
 ax.set_ylabel("RMSE on test rows")
 ax.figure.tight_layout()
@@ -55,4 +57,4 @@ print(type(refitted.to_native()))
 # %%
 # Measure it on rows held out, as here. It need not help where columns tell little of each other
 # (the squared error of forests rose by up to 4 % there), nor a model that was trained on complete
-# rows: its leaves were learned from more than rows with holes can tell.
+# rows: its leaves were learned from more than rows with missing values can tell.
