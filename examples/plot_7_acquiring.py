@@ -40,7 +40,7 @@ rng = np.random.default_rng(0)
 
 
 def errors(choose):
-    """RMSE against the answers for complete rows, after none, one, ... missing values were filled."""
+    """RMSE against the answers for complete rows, after 0, 1, ... missing values were filled."""
     known = rows.copy()
     found = []
     for _ in range(4):

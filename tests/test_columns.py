@@ -586,7 +586,7 @@ def test_a_one_hot_group_is_nullable_as_a_whole():
 
 @st.composite
 def one_hot_rows(draw):
-    """A one-hot group, rows of its dummies with missing values, and the category each row came from."""
+    """A one-hot group, incomplete rows of its dummies, and the category each row came from."""
     n = draw(st.sampled_from([1, 2, 3, 5, 64, 65]))
     baseline = n == 1 or draw(st.booleans())
     nullable = draw(st.booleans())

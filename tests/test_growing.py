@@ -273,7 +273,7 @@ def test_wrong_arguments_are_refused():
     for message, options in {
         "learn must be": {"learn": "best"},
         "redraw must be": {"redraw": 2.0},
-        "draws must be a whole number from 1": {"draws": 0},
+        "n_draws must be a whole number from 1": {"n_draws": 0},
         "fitted already": {"prefit": True},
     }.items():
         with pytest.raises(InvalidInput, match=message):

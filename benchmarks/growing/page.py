@@ -130,7 +130,7 @@ def write(folder: Path) -> Path:
         insurance=pictures.insurance_table(insurance),
         verdict=verdict(insurance),
         rows=int(times["rows"].max()),
-        completions=int(times["draws"].max()),
+        draws=int(times["draws"].max()),
         times=pictures.times_table(times),
         tables=", ".join(dict.fromkeys(shifts["table"])).capitalize(),
         most=int(shifts["max_rows"].max()),

@@ -173,7 +173,7 @@ def _observed(values: Any) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """A one-hot table and its one-hot groups, by column names; all dummies of a missing value are NaN."""
+    """A one-hot table and its groups, by column names; all dummies of a missing value are NaN."""
 
     table: pd.DataFrame
     one_hot: Mapping[str, tuple[str, ...]]

@@ -147,7 +147,8 @@ model's. At 36 missing values nothing is observed, and every method answers a co
 def _forests(results: pd.DataFrame) -> str:
     text = [
         "## Left open by the paper: bagging and random forests\n",
-        "Ten trees of depth 5, missing values at learning and deployment; each tree is refitted by itself,\n"
+        "Ten trees of depth 5, missing values at learning and deployment; each tree is refitted "
+        "by itself,\n"
         "under a mixture of 4. "
         f"{results['trial'].nunique()} trials.\n",
     ]
@@ -161,7 +162,8 @@ def _mechanisms(results: pd.DataFrame) -> str:
     return "\n".join(
         [
             "## Left open by the paper: mechanisms that differ\n",
-            "One tree with the fair settings; missing values by one mechanism at learning, by another at\n"
+            "One tree with the fair settings; missing values by one mechanism at learning, by "
+            "another at\n"
             f"deployment. {results['trial'].nunique()} trials.\n",
             _spread(pairs, "pair", "learning / deployment"),
             "",

@@ -36,7 +36,8 @@ def run():
         times = [wall(lambda make=make, s=s: make(s).fit(incomplete), 1, warm=False) for s in SEEDS]
         seconds = float(np.mean(times))
         yield Ratio(
-            "densities", f"{name} on 100,000 x 20, 20 % missing values, two threads", seconds, training,
+            "densities", f"{name} on 100,000 x 20, 20 % missing values, two threads", seconds,
+            training,
             against, target,
         )  # fmt: skip
         for rows, limit, note in ((10_000, None, WHY[name]), (1_000_000, 1.3, "")):

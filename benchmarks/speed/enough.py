@@ -17,7 +17,7 @@ COMPONENTS = 128
 
 
 def measured(rows):
-    """Log p of other rows, RMSE of predictions for them with missing values against f(x), CPU seconds."""
+    """Log p of other rows, RMSE of predictions with missing values against f(x), CPU seconds."""
     X, _ = table(rows)
     model = xgboost_model(*table(20_000), trees=50)
     start = time.process_time()

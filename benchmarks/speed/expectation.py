@@ -54,7 +54,8 @@ def run():
             if not expectation.exact:
                 note += f", standard error {100 * spread:.2f} % of the target's sd"
             yield Ratio(
-                "expectation", f"{name}, 10,000 rows, {rate:.0%} missing values, one thread", ours, native,
+                "expectation", f"{name}, 10,000 rows, {rate:.0%} missing values, one thread", ours,
+                native,
                 "XGBoost inplace_predict of these rows", limit, note,
             )  # fmt: skip
             speeds[name, rate] = ours

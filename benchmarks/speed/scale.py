@@ -56,7 +56,7 @@ def cost(what, size):
 
 
 def used(model, X, y):
-    """The main path once: p(X) is chosen, the file written and read, rows with missing values answered."""
+    """The main path once: p(X) is chosen, the file written and read, incomplete rows answered."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.knothole"
         wrap(model, X, y).save(path)

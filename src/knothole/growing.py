@@ -64,7 +64,7 @@ class Way(NamedTuple):
 
 def ways_of(how: Any) -> list[Way]:
     """The ways that a meta-estimator's ``learn``, ``redraw`` and ``refit_leaves`` stand for."""
-    check_whole("draws", how.draws)
+    check_whole("n_draws", how.n_draws)
     check_choice("learn", how.learn, ("own", "expected", "auto"))
     auto = how.learn == "auto"
     check_number("redraw", how.redraw, most=1, also=["auto"])
@@ -104,7 +104,9 @@ class Lesson:
         table, estimator = self.table, self.how.estimator
         if not get_tags(estimator).input_tags.allow_nan:
             columns = Columns.infer(table) if self.how.columns is None else self.how.columns
-            table = expand(Factorized(random_state=0).fit(table, columns=columns), table, draws=1).X
+            table = expand(
+                Factorized(random_state=0).fit(table, columns=columns), table, n_draws=1
+            ).X
         params = {} if self.weight is None else {weight_name(estimator): self.weight}
         return unfitted(estimator).fit(table, self.y, **self.fit_params, **params)
 
@@ -198,7 +200,7 @@ class Ground:
             self.parts, lesson.table, matrix, self.missing_mask, self.known.target, way.redraw
         )
         seed = int(check_random_state(how.random_state).randint(2**31 - 1))
-        growing = Growing(table_draws, lesson.y, lesson.weight, how.draws, seed, self.others)
+        growing = Growing(table_draws, lesson.y, lesson.weight, how.n_draws, seed, self.others)
         return growing.fit(how.estimator, **lesson.fit_params)
 
     def robust(self, way: Way, model: Any) -> Robust:
@@ -303,7 +305,7 @@ class Ground:
 
 
 def compare(ground: Ground, first: Robust, ways: list[Way]) -> pd.DataFrame | None:
-    """Mean losses of ways on rows held out with the missing values they have; None where none can be.
+    """Mean losses of ways on held-out rows as they are, incomplete; None where none can be.
 
     Each with the standard error of what it is more than the least.
 

@@ -110,18 +110,18 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Any:
-        """The table with every missing value filled, of its own class; see ``set_output`` for others."""
+        """The table with missing values filled, of its own class; see ``set_output`` for others."""
         check_is_fitted(self)
         return self.impute(X)
 
-    def impute(self, X: Any, draws: int | None = None) -> Any:
+    def impute(self, X: Any, n_draws: int | None = None) -> Any:
         """:meth:`transform`, or several draws of each row; see :meth:`knothole.Robust.impute`."""
         check_is_fitted(self)
         table = self._checked(X, reset=False)
         columns = self.density_.columns_
         matrix = columns.matrix(table)
         evidence = self.density_.extended(columns.evidence(matrix), None)
-        return imputed(table, self.density_, evidence, np.isnan(matrix), draws, self.seed_)
+        return imputed(table, self.density_, evidence, np.isnan(matrix), n_draws, self.seed_)
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """Tables with columns as they are, all others as arrays."""
@@ -141,9 +141,9 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 
 def imputed(
-    table: Any, density: Any, evidence: Evidence, missing_mask: Mask, draws: int | None, seed: int
+    table: Any, density: Any, evidence: Evidence, missing_mask: Mask, n_draws: int | None, seed: int
 ) -> Any:
-    """A table with its missing values drawn: once, or ``draws`` times, one under the other.
+    """A table with its missing values drawn: once, or ``n_draws`` times, one under the other.
 
     Parameters
     ----------
@@ -154,14 +154,14 @@ def imputed(
         What its rows say.
     missing_mask : bool (rows, columns)
         Which entries to fill.
-    draws : int, optional
+    n_draws : int, optional
     seed : int
     """
-    check_whole("draws", draws, also=[None], way_out="None completes each row once.")
-    points = drawn_rows(density, evidence, draws or 1, seed)
+    check_whole("n_draws", n_draws, also=[None], way_out="None completes each row once.")
+    points = drawn_rows(density, evidence, n_draws or 1, seed)
     columns: Columns = density.columns_
     own = points[:, :, : len(columns.variables)]
     done = [
         filled(table, columns, columns.decode(own[:, k]), missing_mask) for k in range(own.shape[1])
     ]
-    return done[0] if draws is None else long(done)
+    return done[0] if n_draws is None else long(done)

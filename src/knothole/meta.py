@@ -70,10 +70,10 @@ SHARED = """Parameters
         ``nan_policy="lost"`` nowhere). "auto" is what predicts rows held out better (than own
         trees with refitted leaves: by more than its standard error). Without missing values all are
         the same.
-    draws : int
+    n_draws : int
         Draws of each incomplete row, for "expected"; fewer where they would take up more
         than 2 GiB. Forests and bags of scikit-learn hold one draw of the table at a time,
-        whatever the draws: each of their trees has one of its own.
+        however many draws: each of their trees has one of its own.
     redraw : float or "auto"
         Part of what is observed in incomplete rows that is drawn anew as well. The rows
         are still draws from p, but tell less of the noise in y: good where that is large and p
@@ -123,7 +123,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         density: Any = "auto",
         refit_leaves: Any = None,
         learn: Literal["own", "expected", "auto"] = "own",
-        draws: int = DRAWS,
+        n_draws: int = DRAWS,
         redraw: float | Literal["auto"] = "auto",
         correction: Any = "auto",
         prefit: bool = False,
@@ -137,7 +137,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
     ) -> None:
         self.estimator, self.prefit, self.handle_unknown = estimator, prefit, handle_unknown
         self.density, self.refit_leaves, self.correction = density, refit_leaves, correction
-        self.learn, self.draws, self.redraw, self.memory = learn, draws, redraw, memory
+        self.learn, self.n_draws, self.redraw, self.memory = learn, n_draws, redraw, memory
         self.columns, self.one_hot, self.nan_policy = columns, one_hot, nan_policy
         self.random_state, self.verbose = random_state, verbose
 
@@ -224,10 +224,10 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         X, options = self._known(X, options)
         return self.robust_.acquire(X, cost, **options)
 
-    def impute(self, X: Any, draws: int | None = None, **options: Any) -> Any:
+    def impute(self, X: Any, n_draws: int | None = None, **options: Any) -> Any:
         """Rows with every missing value drawn from the density; see :meth:`Robust.impute`."""
         X, options = self._known(X, options)
-        return self.robust_.impute(X, draws, **options)
+        return self.robust_.impute(X, n_draws, **options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write ``robust_`` to one file, for :func:`knothole.load`."""

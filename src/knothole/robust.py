@@ -1065,7 +1065,7 @@ class Robust:
     def impute(
         self,
         X: Any,
-        draws: int | None = None,
+        n_draws: int | None = None,
         lost: Any = None,
         *,
         handle_unknown: HandleUnknown = "error",
@@ -1079,7 +1079,7 @@ class Robust:
         Parameters
         ----------
         X : table
-        draws : int, optional
+        n_draws : int, optional
             How many draws of each row; by default one.
         lost : bool (rows, columns), optional
             Missing values that are known to have been lost; see the class.
@@ -1089,7 +1089,7 @@ class Robust:
         Returns
         -------
         table
-            Like ``X``: of its class, with its types, levels and columns. With ``draws`` a long
+            Like ``X``: of its class, with its types, levels and columns. With ``n_draws`` a long
             one: all rows once, then all again, and a first column ``draw`` with the number of the
             draw. Where a column had missing values in training, "not recorded" may be what is
             drawn, and is NaN.
@@ -1110,7 +1110,7 @@ class Robust:
         >>> rows = pd.DataFrame({"rooms": [2, None], "size": [None, 120.0]})
         >>> robust.impute(rows)["rooms"].tolist()
         [2.0, 5.0]
-        >>> robust.impute(rows, draws=2)["draw"].tolist()
+        >>> robust.impute(rows, n_draws=2)["draw"].tolist()
         [0, 0, 1, 1]
         """
         from knothole.imputer import imputed
@@ -1123,7 +1123,7 @@ class Robust:
         for v, variable in enumerate(columns.variables):
             members = list(variable.columns)
             where[:, members] = missing[:, v : v + 1] & np.isnan(matrix[:, members])
-        return imputed(X, expectation.density, evidence, where, draws, expectation.seed)
+        return imputed(X, expectation.density, evidence, where, n_draws, expectation.seed)
 
     # ---- deployment --------------------------------------------------------------------------
 

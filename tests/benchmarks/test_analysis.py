@@ -148,7 +148,7 @@ def test_by_dataset_every_dataset_counts_once():
 
 
 def test_groups_by_the_way_missing_values_come():
-    """Against the best rival of each cell; a table with missing values of its own is in two groups."""
+    """Against the best rival of each cell; a table with natural missing values is in two groups."""
     lines = [
         ("concrete", "MCAR 10 %", "a", 1.0, 1.0, "tie"),
         ("concrete", "MCAR 10 %", "b", 1.0, 2.0, "win"),

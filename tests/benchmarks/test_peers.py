@@ -1,4 +1,4 @@
-"""Every peer answers every task, knows what it should, and leaves rows without missing values alone."""
+"""Every peer answers every task, knows what it should, and leaves complete rows alone."""
 
 from __future__ import annotations
 

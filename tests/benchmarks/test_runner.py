@@ -1,4 +1,4 @@
-"""A run that stops continues, never mixes settings, and shows every peer the same missing values."""
+"""A run that stops continues, never mixes settings, and shows every peer the same masks."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_fractional_weights_are_training_counts(table, target):
 
 
 def test_missing_values_in_training_are_divided_by_those_that_are_known():
-    """Five known rows, four of them left; a missing value is worth 4/5 and 1/5 wherever it comes."""
+    """Five known rows, four of them left; a missing value is worth 4/5 and 1/5 anywhere."""
     x = pd.DataFrame({"x": [0.0, 0.0, 0.0, 0.0, 1.0, np.nan]})
     y = np.array([0.0, 0.0, 0.0, 0.0, 10.0, 10.0])
     training = Training(

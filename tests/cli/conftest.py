@@ -13,7 +13,7 @@ import knothole as kh
 
 @pytest.fixture(scope="session")
 def table() -> pd.DataFrame:
-    """Columns with a space in a name, a category that is spelled like a missing value, and an id."""
+    """Columns with a space in a name, a category spelled like a missing value, and an id."""
     rng = np.random.default_rng(0)
     n = 300
     common = rng.normal(size=n)

@@ -26,7 +26,7 @@ def given(monkeypatch):
 
 @pytest.fixture(scope="session")
 def lines(incomplete) -> bytes:
-    """Rows as JSON lines: every second one has its missing values as null, the others have no such key."""
+    """Rows as JSON lines: a missing value is null in every second one, and no key in the others."""
     rows = []
     for i, row in enumerate(incomplete.astype(object).to_dict("records")):
         missing_of = [name for name, value in row.items() if pd.isna(value)]

@@ -150,7 +150,7 @@ def _ask(robust: Any, asked: Any) -> None:
     robust.predict(asked, quantiles=[0.1, 0.9])
     robust.explain(asked[:3])
     robust.acquire(asked[:3])
-    robust.impute(asked[:3], draws=2)
+    robust.impute(asked[:3], n_draws=2)
 
 
 def spoilt(args: tuple[Any, ...], rng: np.random.Generator) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from knothole.columns.columns import Columns
 
 
 def mixed_table(rows, rng):
-    """Continuous, categorical, integer, and continuous with many zeros; dependent; no missing values."""
+    """Continuous, categorical, integer, and continuous with many zeros; dependent and complete."""
     group = rng.integers(0, 2, rows)
     return pd.DataFrame({
         "size": rng.normal(3.0 * group, 1.0),

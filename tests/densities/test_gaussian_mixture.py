@@ -74,7 +74,7 @@ def drawn_by(density, evidence, words, keys=COMMON, seed=0):
 
 
 def draw_all(density, evidence, seed=0, word=0):
-    """One word of draws of every missing value, (rows, variables, 64), each row from points of its own."""
+    """64 draws of every missing value, (rows, variables, 64), each row from points of its own."""
     keys = np.arange(len(evidence.points), dtype=np.uint64)
     draws = drawn_by(density, evidence, range(word, word + 1), keys, seed)
     return np.where(np.isnan(evidence.points)[:, :, None], draws, evidence.points[:, :, None])
@@ -198,7 +198,7 @@ def test_a_single_component_of_many_variables(monkeypatch):
 
 
 def test_patterns_are_told_apart():
-    """Neighbours with equal and different missing values, in an order that once fooled the cache."""
+    """Neighbours with equal and different patterns, in an order that once fooled the cache."""
     components = GaussianComponents(*mixture(2, 3))
     z = np.array([[1.0, 2.0, MISSING], [1.0, 2.0, 3.0], [1.0, 2.0, MISSING], [MISSING, 2.0, 3.0],
                   [MISSING, MISSING, MISSING], [1.0, MISSING, 3.0]])  # fmt: skip

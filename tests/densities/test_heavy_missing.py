@@ -1,4 +1,4 @@
-"""Learning under heavy missing values does not overfit: Insurance, never below independent variables.
+"""Learning from few values does not overfit: Insurance, never below independent variables.
 
 936 rows of the authors' encoding, as 36 dummies or as six blocks, 10 to 90 % of the entries
 removed. Rows held out are the authors' own (split 0), or others that no choice was made by.
@@ -47,7 +47,7 @@ def described(rows, one_hot):
 
 
 def gains(density, rate, split, one_hot):
-    """Gain over independent variables and its standard error: whole rows, and rows with missing values."""
+    """Gain over independent variables and its standard error: complete and incomplete rows."""
     rows = insurance(split)
     columns = described(rows, one_hot)
     missing_mask = np.random.default_rng([split, 1]).random(rows.shape) < rate

@@ -1,4 +1,4 @@
-"""Slow, obvious twins of leaf probabilities: enumerate every cell of every missing value and add up.
+"""Slow, obvious twins of leaf probabilities: enumerate all cells of missing values and add up.
 
 A cell is a category of a categorical variable, an interval between neighbouring cuts of a numeric
 one, or "not recorded". Its probability comes from the density's own ``log_evidence`` with

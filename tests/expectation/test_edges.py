@@ -95,7 +95,7 @@ def test_values_outside_the_training_range(density, far):
 
 @pytest.mark.parametrize("density", EXACT)
 def test_a_missing_value_in_a_column_that_no_tree_uses(density):
-    """Alone, it changes nothing; beside other missing values, its value would have told about them."""
+    """Alone, it changes nothing; beside other missing values, it would have told about them."""
     case = random_case(7, density, rate=0.4, n_rows=6)
     # Splits on column 3 ask about column 1 instead: nobody uses column 3 any more.
     feature = np.where(case.ensemble.feature == 3, 1, case.ensemble.feature)

@@ -1,4 +1,4 @@
-"""Sets of leaves against walks that take both sides at missing values, and what mixtures make of them."""
+"""Sets of leaves against walks that take both sides of splits on missing values, and mixtures."""
 
 from dataclasses import replace
 

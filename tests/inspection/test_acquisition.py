@@ -215,7 +215,7 @@ def test_a_label_that_is_sure_needs_nothing_more():
     assert found.change[0] < 0.05 and 0.2 < found.change[1] < 0.8 and 0.3 < found.change[2] < 0.7
     assert found.best.tolist() == [None, "b", "a"]
     assert robust.acquire(rows).best.tolist() == ["b", "b", "a"]
-    draws = robust.impute(rows, draws=2000)
+    draws = robust.impute(rows, n_draws=2000)
     labels = robust.predict(draws.drop(columns="draw")).to_numpy().reshape(2000, 3)
     assert_allclose(
         (labels != robust.predict(rows).to_numpy()).mean(axis=0), found.change, atol=0.05

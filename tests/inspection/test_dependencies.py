@@ -1,4 +1,4 @@
-"""Missing values that others determine: rules are those of a slow twin, and such rows are complete."""
+"""Missing values that others determine: rules are those of a slow twin; such rows are complete."""
 
 from dataclasses import replace
 

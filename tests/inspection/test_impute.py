@@ -73,7 +73,7 @@ def test_integers_remain_whole_and_within_reach_for_every_density():
     for density in (kh.Mixture(3), kh.LatentTree(3), kh.GaussianMixture(2), kh.Factorized()):
         density.set_params(random_state=0)
         fitted = kh.Imputer(density).fit(X)
-        whole = fitted.impute(np.full((50, 3), np.nan), draws=4)[:, 1:]
+        whole = fitted.impute(np.full((50, 3), np.nan), n_draws=4)[:, 1:]
         assert (whole[:, :2] == np.round(whole[:, :2])).all()
         assert whole[:, 0].min() >= 0 and whole[:, 0].max() <= 4
 
@@ -163,7 +163,7 @@ def test_booleans_in_columns_of_objects_remain_booleans():
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_several_draws_are_a_long_table(imputer):
     rows, mask = incomplete(town(30, seed=2))
-    draws = imputer.impute(rows, draws=5)
+    draws = imputer.impute(rows, n_draws=5)
     assert draws.columns.tolist() == ["draw", *rows.columns]
     assert draws["draw"].tolist() == np.repeat(range(5), 30).tolist()
     assert draws.index.tolist() == 5 * rows.index.tolist()
@@ -173,11 +173,11 @@ def test_several_draws_are_a_long_table(imputer):
     sizes = draws["size"].to_numpy().reshape(5, 30)
     assert (np.ptp(sizes, axis=0) > 0).tolist() == mask[:, 0].tolist()
     frame = pl.from_pandas(rows).with_columns(pl.col("city").cast(pl.Enum(CITIES)))
-    assert imputer.impute(frame, draws=2)["draw"].to_list() == [0] * 30 + [1] * 30
+    assert imputer.impute(frame, n_draws=2)["draw"].to_list() == [0] * 30 + [1] * 30
     table = pa.Table.from_pandas(rows, preserve_index=False)
-    assert imputer.impute(table, draws=2).column("draw").to_pylist() == [0] * 30 + [1] * 30
+    assert imputer.impute(table, n_draws=2).column("draw").to_pylist() == [0] * 30 + [1] * 30
     batch = table.combine_chunks().to_batches()[0]
-    assert imputer.impute(batch, draws=2).num_rows == 60
+    assert imputer.impute(batch, n_draws=2).num_rows == 60
 
 
 def test_central_intervals_of_draws_cover_as_they_should():
@@ -190,7 +190,7 @@ def test_central_intervals_of_draws_cover_as_they_should():
     imputer = kh.Imputer(kh.GaussianMixture(1, random_state=0)).fit(normal(3000))
     truth = normal(1500)
     mask = rng.random(truth.shape) < 0.4
-    draws = imputer.impute(np.where(mask, np.nan, truth), draws=199)[:, 1:].reshape(199, 1500, 3)
+    draws = imputer.impute(np.where(mask, np.nan, truth), n_draws=199)[:, 1:].reshape(199, 1500, 3)
     below = (draws < truth).mean(axis=0)[mask]
     assert abs(((below > 0.05) & (below < 0.95)).mean() - 0.9) < 0.025  # error 0.007
     assert abs((below < 0.5).mean() - 0.5) < 0.04
@@ -200,7 +200,7 @@ def test_draws_of_a_table_with_categories_cover_too():
     truth = town(1500, seed=11)
     rows, mask = incomplete(truth, seed=12)
     imputer = kh.Imputer(kh.Mixture(3, random_state=0)).fit(town(3000, seed=13))
-    draws = imputer.impute(rows, draws=99)
+    draws = imputer.impute(rows, n_draws=99)
     sizes = draws["size"].to_numpy().reshape(99, -1)
     below = (sizes < truth["size"].to_numpy()).mean(axis=0)[mask[:, 0]]
     assert abs(((below > 0.05) & (below < 0.95)).mean() - 0.9) < 0.04
@@ -232,7 +232,7 @@ def test_imputed_rows_average_to_the_expected_prediction():
     model = RandomForestRegressor(10, max_depth=5, random_state=0).fit(X, X.sum(axis=1))
     robust = kh.wrap(model, X, density=kh.Mixture(6, random_state=0))
     rows = np.where(rng.random((20, 4)) < 0.5, np.nan, X[:20])
-    draws = robust.impute(rows, draws=640)
+    draws = robust.impute(rows, n_draws=640)
     predicted = model.predict(draws[:, 1:]).reshape(640, 20)
     expected, std = robust.predict(rows, return_std=True)
     assert (np.abs(predicted.mean(axis=0) - expected) <= 4 * std / np.sqrt(640) + 1e-9).all()
@@ -249,12 +249,12 @@ def test_one_hot_groups_observed_in_part_and_not_recorded():
     rows = pd.DataFrame(
         [[missing, missing, 0.0, 1.0], [missing, missing, missing, missing]], columns=table.columns
     )
-    draws = robust.impute(rows, draws=50)
+    draws = robust.impute(rows, n_draws=50)
     hues = draws[["hue_red", "hue_green", "hue_blue"]].to_numpy()
     assert_array_equal(hues.sum(axis=1), 1)
     assert (hues[::2, 2] == 0).all() and hues[1::2].mean(axis=0).min() > 0
     assert 0.05 < draws["x"][1].isna().mean() < 0.95  # not recorded, as 60 of 300 were, or lost
-    lost = robust.impute(rows, draws=50, lost=rows.isna())
+    lost = robust.impute(rows, n_draws=50, lost=rows.isna())
     assert lost["x"].notna().all()
 
 
@@ -275,7 +275,7 @@ def test_rows_that_are_impossible_are_filled_with_a_warning():
 @pytest.mark.parametrize("draws", [0, -1, 2.5, True, "3"])
 def test_draws_must_be_a_whole_number(imputer, draws):
     with pytest.raises(InvalidInput, match="draws must be None or a whole number from 1 on"):
-        imputer.impute(town(5), draws=draws)
+        imputer.impute(town(5), n_draws=draws)
 
 
 def test_what_is_refused(imputer):

@@ -1,4 +1,4 @@
-"""Without missing values, refitting is what libraries do: leaf means, least squares, ordinary boosting."""
+"""On complete rows, refitting is what libraries do: leaf means, least squares, boosting."""
 
 import lightgbm
 import numpy as np

@@ -188,7 +188,7 @@ def test_nothing_moves_on_complete_rows(kind, ridge):
 
 
 def test_outputs_have_learning_rates_of_their_own():
-    """Nothing moves in an output whose columns have no missing values, though the other's rate is raised."""
+    """Nothing moves in an output whose columns are complete, though the other's rate is raised."""
     draw = np.random.default_rng(6)
     table = draw.normal(size=(300, 4))
     incomplete = table.copy()

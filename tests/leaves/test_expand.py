@@ -27,7 +27,7 @@ TABLE.loc[rng.random(N) < 0.3, "hue"] = None
 def test_rows_weights_and_types():
     density = Mixture(3, random_state=0).fit(TABLE, target=Y)
     weight = rng.uniform(1, 2, N)
-    full = expand(density, TABLE, Y, draws=5, sample_weight=weight)
+    full = expand(density, TABLE, Y, n_draws=5, sample_weight=weight)
     missing_mask = TABLE.isna().any(axis=1).to_numpy()
     assert len(full.X) == (~missing_mask).sum() + 5 * missing_mask.sum()
     assert not full.X.isna().any().any()
@@ -50,7 +50,7 @@ def test_a_learner_on_completions_finds_the_leaves_of_prop_2():
     incomplete[rng.random(X.shape) < 0.4] = np.nan
     joint = Mixture(4, random_state=0).fit(incomplete, target=y)
     exact = refit(read(tree), joint, incomplete, y, ridge=0.0, objective="expected").ensemble
-    full = expand(joint, incomplete, y, draws=200)
+    full = expand(joint, incomplete, y, n_draws=200)
     leaves = exact.leaves(full.X)[:, 0]
     found = [np.average(full.y[leaves == i], weights=full.weight[leaves == i]) for i in range(4)]
     np.testing.assert_allclose(found, exact.value[:, 0], atol=0.02)
@@ -58,8 +58,8 @@ def test_a_learner_on_completions_finds_the_leaves_of_prop_2():
 
 def test_unconditional_draws_ignore_y():
     joint = Mixture(3, random_state=0).fit(TABLE, target=Y)
-    given = expand(joint, TABLE, Y, draws=30)
-    ignoring = expand(joint, TABLE, Y, draws=30, condition_on_target=False)
+    given = expand(joint, TABLE, Y, n_draws=30)
+    ignoring = expand(joint, TABLE, Y, n_draws=30, condition_on_target=False)
     gone = TABLE["size"].isna().to_numpy()
     correlation = [
         np.corrcoef(e.X["size"][gone[e.row]], e.y[gone[e.row]])[0, 1] for e in (given, ignoring)
@@ -69,7 +69,7 @@ def test_unconditional_draws_ignore_y():
 
 def test_complete_rows_stay_and_arrays_stay_arrays():
     X = rng.normal(size=(20, 2))
-    full = expand(Mixture(1).fit(X), X, draws=3)
+    full = expand(Mixture(1).fit(X), X, n_draws=3)
     np.testing.assert_array_equal(full.X, X)
     assert full.y is None
 
@@ -78,4 +78,4 @@ def test_complete_rows_stay_and_arrays_stay_arrays():
 def test_draws_are_whole(draws):
     X = np.zeros((3, 1))
     with pytest.raises(InvalidInput, match="draws"):
-        expand(Mixture(1).fit(X + np.arange(3)[:, None]), X, draws=draws)
+        expand(Mixture(1).fit(X + np.arange(3)[:, None]), X, n_draws=draws)

@@ -28,7 +28,7 @@ DRAWS = 4096
 
 
 class Small:
-    """A few rows of three codes with missing values, y, and p over all of them: everything enumerable."""
+    """A few incomplete rows of three codes, y, and p over all of them: everything enumerable."""
 
     def __init__(self, seed, labels):
         rng = np.random.default_rng(seed)
@@ -161,7 +161,7 @@ def table_draws(table, target=Y, redraw=0.0):
 
 def growing(**changes):
     settings = {
-        "table_draws": table_draws(X), "y": Y, "weight": None, "draws": 3, "seed": 0,
+        "table_draws": table_draws(X), "y": Y, "weight": None, "n_draws": 3, "seed": 0,
         "others": table_draws,
     }  # fmt: skip
     return Growing(**settings | changes)
@@ -304,8 +304,8 @@ def test_eval_sets_are_completed_and_their_weights_go_along():
 
 def test_what_cannot_be_is_refused():
     boosting = GradientBoostingRegressor(n_estimators=2, n_iter_no_change=2)
-    with pytest.raises(InvalidInput, match="draws=1"):
+    with pytest.raises(InvalidInput, match="n_draws=1"):
         growing().fit(boosting)
-    assert growing(draws=1).fit(boosting).n_estimators_ <= 2
+    assert growing(n_draws=1).fit(boosting).n_estimators_ <= 2
     with pytest.raises(InvalidInput, match="oob_score=False"):
         growing().fit(RandomForestClassifier(2, oob_score=True))

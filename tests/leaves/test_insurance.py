@@ -70,7 +70,7 @@ def test_given_y_reaches_its_targets(results, rate):
 
 
 def test_given_y_is_as_good_as_knowing_the_training_rows(results):
-    """Missing values in training cost hardly anything: leaves of complete rows are 1 % better at most."""
+    """Missing values in training cost hardly anything: leaves of complete rows gain 1 % at most."""
     found = means(results, FAIR)
     assert (found[OURS] < 1.01 * found[YARDSTICK]).all()
 

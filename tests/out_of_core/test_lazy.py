@@ -206,12 +206,12 @@ def test_each_question_takes_odd_partitions(models, question, kind):
 
 
 def test_draws_of_a_lazy_table_are_those_in_memory(models, rows):
-    lazy = models.regressor.impute(dd.from_pandas(rows, npartitions=4), draws=3)
+    lazy = models.regressor.impute(dd.from_pandas(rows, npartitions=4), n_draws=3)
     assert not lazy.known_divisions
     found = lazy.compute(scheduler="sync").sort_values(["draw", "house"])
-    expected = models.regressor.impute(rows, draws=3)
+    expected = models.regressor.impute(rows, n_draws=3)
     pd.testing.assert_frame_equal(found, expected.sort_values(["draw", "house"]))
-    array = models.regressor.impute(da.from_array(rows.to_numpy(), chunks=(60, 3)), draws=2)
+    array = models.regressor.impute(da.from_array(rows.to_numpy(), chunks=(60, 3)), n_draws=2)
     assert array.shape == array.compute(scheduler="sync").shape == (240, 4)
 
 

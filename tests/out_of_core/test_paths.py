@@ -173,7 +173,7 @@ def test_mistakes_in_paths_are_told(place, robust, tmp_path, frame):
 
 
 def test_a_column_that_is_numbers_here_and_text_there_is_refused(tmp_path):
-    """Rows are read 90 at a time; 1 and "1" would be two categories. Missing values alone say nothing."""
+    """Rows are read 90 at a time; 1 and "1" would be two categories. Missing values say nothing."""
     path = tmp_path / "codes.csv"
     codes = 90 * [""] + 90 * ["1"] + 90 * [""] + 90 * ["2"]
     pd.DataFrame({"a": np.arange(360.0), "code": codes}).to_csv(path, index=False)

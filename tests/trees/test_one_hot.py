@@ -66,7 +66,7 @@ def read_in_variables(ensemble, columns, X):
 @settings(max_examples=60, deadline=None)
 @given(cases())
 def test_points_reach_the_leaves_of_their_rows(case):
-    """NaN of nullable variables is a state, any other NaN a missing value: both go the library's way."""
+    """NaN of nullable variables is a state, any other NaN is lost: both go the library's way."""
     ensemble, columns, X = case
     over_variables, points = read_in_variables(*case)
     assert points.shape[1] == len(over_variables.columns) == len(columns.variables)

@@ -593,7 +593,7 @@ def test_a_meta_estimator_around_a_pipeline():
 
 @pytest.mark.parametrize("kind", ["array", "frame"])
 def test_an_encoder_before_a_meta_estimator_hides_no_missing_value(kind):
-    """A row of zeros that an encoder has made of a missing value is an error, or a missing value again."""
+    """A row of zeros that an encoder made of a missing value is an error, or missing again."""
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     if kind == "frame":
         encoder.set_output(transform="pandas")

@@ -236,7 +236,7 @@ class Miceforest(Learned):
 
 
 def _floats(table: pd.DataFrame) -> pd.DataFrame:
-    """Whole numbers as floats: with missing values they are, and miceforest wants the same types always."""
+    """Whole numbers as floats, as with missing values: miceforest wants the same types always."""
     return table.astype(dict.fromkeys(table.select_dtypes("number").columns, np.float64))
 
 

@@ -107,7 +107,7 @@ class TreeWalk(Peer):
 
 
 class FractionalWeights(TreeWalk):
-    """C4.5: at a missing value a row goes down both sides, weighted by the training rows that went there.
+    """C4.5: at a missing value a row goes down both sides, weighted by how many training rows did.
 
     Training rows with a missing value are divided the same way. On a boosted model the margins are
     averaged, as in shap's ``tree_path_dependent``.
@@ -160,7 +160,7 @@ class Surrogates:
 
 
 class SurrogateSplits(TreeWalk):
-    """CART's surrogates: at a missing value the split that agrees best with the missing one decides.
+    """CART's surrogates: at a missing value the split that agrees best with it decides.
 
     For every split, each other column's best split into two (numeric columns at one of 31
     quantiles, categories by their majority) is ranked by the training rows on which it agrees; the

@@ -56,8 +56,8 @@ than memory. The output has a row for each row of DATA, in the same order.
     "quantiles",
     type=click.FloatRange(0, 1),
     multiple=True,
-    help="Add a quantile of the prediction over what the missing values could be; may be repeated. It is "
-    "about the missing values alone: for the true value see --interval.",
+    help="Add a quantile of the prediction over what the missing values could be; may be repeated. "
+    "It is about the missing values alone: for the true value see --interval.",
 )
 def predict(
     asked: Answering,

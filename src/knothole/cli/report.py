@@ -78,7 +78,7 @@ def report(
     repeats: int,
     learning: options.Learning,
 ) -> None:
-    """Compare ways to answer rows with missing values, for MODEL (wrapped, or a library's own file)."""
+    """Compare ways to answer incomplete rows, for MODEL (wrapped, or a library's own file)."""
     check_output(output, model, train, test)
     opened = open_model(model, learning.allow_pickle, train, learning.auxiliary)
     known = target if target in source(train).names else None

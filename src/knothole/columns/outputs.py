@@ -62,7 +62,7 @@ def pandas_index(table: Any) -> Any:
 
 
 def filled(table: Any, columns: Columns, matrix: Floats, missing_mask: Mask) -> Any:
-    """A copy of a table with ``matrix``, as ``columns.matrix`` has it, where there are ``missing_mask``.
+    """A copy of a table with values of ``matrix`` (of ``columns.matrix``) where the mask is True.
 
     An entry that is NaN in ``matrix`` as well stays missing.
 
@@ -71,8 +71,8 @@ def filled(table: Any, columns: Columns, matrix: Floats, missing_mask: Mask) -> 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"age": pd.array([31, None], "Int64"), "city": ["Graz", None]})
     >>> columns = Columns.infer(table)
-    >>> missing_mask = np.array([[False, False], [True, True]])
-    >>> filled(table, columns, np.array([[31.0, 0.0], [40.0, 0.0]]), missing_mask).to_numpy().tolist()
+    >>> mask = np.array([[False, False], [True, True]])
+    >>> filled(table, columns, np.array([[31.0, 0.0], [40.0, 0.0]]), mask).to_numpy().tolist()
     [[31, 'Graz'], [40, 'Graz']]
     """
     if is_lazy_frame(table):

@@ -295,7 +295,7 @@ class Density(Estimator):
         return self.columns_.decode(points[:, : len(self.columns_.variables)])
 
     def complete(self, X: Any, draws: int = 1) -> Floats:
-        """Missing values drawn from p(x_m | x_o): (rows, draws, columns); observed entries as they are.
+        """Draws from p(x_m | x_o): (rows, draws, columns); observed entries are as they were.
 
         Draws depend on what a row says and on ``random_state``: rows that say the same have the
         same draws, wherever they stand. More of them are asked for by ``draws``.
@@ -868,7 +868,7 @@ def encode(part: Partition, density: Density, sentinel: Floats | None) -> Any:
 
 
 class UserDensity:
-    """What Monte Carlo expectations need of a density, from an object that completes matrices of columns.
+    """What Monte Carlo expectations need, from an object that completes matrices of columns.
 
     ``density.complete(X, draws)`` is given a float64 matrix (rows, columns), categories as codes
     and missing values as NaN, and returns (rows, draws, columns) with every missing value filled;

@@ -1,4 +1,4 @@
-"""``density="auto"``: candidates learn from some rows, the best on other rows with missing values is kept.
+"""``density="auto"``: candidates learn from some rows; the best on other, masked rows is kept.
 
 Held-out rows are masked as the user's own rows are (:mod:`knothole.densities.held_out`).
 A candidate's score is what the remaining entries say of it:

@@ -112,7 +112,7 @@ class CircuitEngine(ExactEngine):
     def _leaf_probability(
         self, known: Known, row: NDArray[Any], leaves: list[NDArray[Any]]
     ) -> Floats:
-        """p(a row's missing values are in the regions of all these leaves | x_o), for each of ``row``."""
+        """p(missing values are in the regions of all these leaves | x_o), for each of ``row``."""
         terms = [term[row] for term in known.terms]
         entries = [self.entry[leaf].toarray() - 1 for leaf in leaves]
         for v in range(len(self.ensemble.columns)):

@@ -58,7 +58,7 @@ class TrainingTable:
         )
 
     def without_unrecorded(self, density: Density) -> Density:
-        """The density, learned anew if it has "not recorded" as a state but every NaN is a missing value."""
+        """The density, learned anew if it has "not recorded" as a state but every NaN is lost."""
         columns = density.columns_
         if density.target_ or not any(column.nullable for column in columns):
             return density

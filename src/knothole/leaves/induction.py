@@ -85,18 +85,18 @@ class TableDraws:
         """Rows that have missing values, (rows,)."""
         return np.asarray(self.gone.any(axis=1))
 
-    def drawn(self, draws: int, seed: int) -> Floats:
+    def drawn(self, n_draws: int, seed: int) -> Floats:
         """What was drawn, encoded, NaN where nothing was: (incomplete rows, draws, columns)."""
         numbers = np.cumsum(self.incomplete) - 1
-        out = np.full((int(self.incomplete.sum()), draws, self.gone.shape[1]), np.nan)
+        out = np.full((int(self.incomplete.sum()), n_draws, self.gone.shape[1]), np.nan)
         for density, of in self.parts:
             rows = of[self.incomplete[of]]
             if not len(rows):
                 continue
             if self.redraw == 0:
-                out[numbers[rows]] = self._drawn(density, rows, self.gone[rows], draws, seed)
+                out[numbers[rows]] = self._drawn(density, rows, self.gone[rows], n_draws, seed)
                 continue
-            for draw in range(draws):
+            for draw in range(n_draws):
                 rng = np.random.default_rng([seed, draw])
                 hidden = self.gone[rows] | self._redrawn(density, rows, rng)
                 new = self._drawn(density, rows, hidden, 1, int(rng.integers(2**31)))
@@ -112,21 +112,21 @@ class TableDraws:
             hidden[:, members] = (known & (rng.random(len(rows)) < self.redraw))[:, None]
         return hidden
 
-    def _drawn(self, density: Density, rows: Rows, hidden: Mask, draws: int, seed: int) -> Floats:
+    def _drawn(self, density: Density, rows: Rows, hidden: Mask, n_draws: int, seed: int) -> Floats:
         columns = density.columns_
         own = columns.evidence(np.where(hidden, np.nan, self.matrix[rows]), hidden)
         given = None if self.target is None else self.target[rows]
         evidence = density.extended(own, given)
-        points = drawn_rows(density, evidence, draws, seed)
-        points = points[:, :, : len(columns.variables)].reshape(len(rows) * draws, -1)
-        matrix = columns.decode(points).reshape(len(rows), draws, -1)
+        points = drawn_rows(density, evidence, n_draws, seed)
+        points = points[:, :, : len(columns.variables)].reshape(len(rows) * n_draws, -1)
+        matrix = columns.decode(points).reshape(len(rows), n_draws, -1)
         return np.where(hidden[:, None, :], matrix, np.nan)
 
-    def expanded(self, draws: int, seed: int, complete: int = 1) -> tuple[Any, Rows]:
-        """Incomplete rows ``draws`` times, others ``complete`` times; and which row each is of."""
-        row = np.repeat(np.arange(len(self.gone)), np.where(self.incomplete, draws, complete))
+    def expanded(self, n_draws: int, seed: int, complete: int = 1) -> tuple[Any, Rows]:
+        """Incomplete rows ``n_draws`` times, others ``complete`` times; and the row each is of."""
+        row = np.repeat(np.arange(len(self.gone)), np.where(self.incomplete, n_draws, complete))
         matrix = np.full((len(row), self.gone.shape[1]), np.nan)
-        matrix[self.incomplete[row]] = self.drawn(draws, seed).reshape(-1, matrix.shape[1])
+        matrix[self.incomplete[row]] = self.drawn(n_draws, seed).reshape(-1, matrix.shape[1])
         return self.filled(row, matrix), row
 
     def filled(self, row: Rows, matrix: Floats) -> Any:
@@ -165,7 +165,7 @@ class Expanded:
     Attributes
     ----------
     X : table
-        Rows without a missing value once, the others ``draws`` times, in the order of the rows; of
+        Complete rows once, the others ``n_draws`` times, in the order of the rows; of
         the class, the types and the levels of the table that was given.
     y : array or None
         Targets of these rows.
@@ -185,7 +185,7 @@ def expand(
     density: Density,
     X: Any,
     y: Any = None,
-    draws: int = DRAWS,
+    n_draws: int = DRAWS,
     *,
     sample_weight: Any = None,
     missing_mask: NDArray[np.bool_] | None = None,
@@ -207,7 +207,7 @@ def expand(
         have the labels of the rows they came from, or arrays. A row has the same ones wherever
         partitions begin.
     y : array (rows,), optional
-    draws : int
+    n_draws : int
         Draws of each row that has missing.
     sample_weight : array (rows,), optional
     missing_mask : bool array (rows, columns), optional
@@ -225,7 +225,7 @@ def expand(
     --------
     >>> import knothole as kh
     >>> X = np.array([[0.0, 1.0], [1.0, np.nan], [0.5, 2.0]])
-    >>> full = kh.expand(kh.Factorized(random_state=0).fit(X), X, [1, 2, 3], draws=2)
+    >>> full = kh.expand(kh.Factorized(random_state=0).fit(X), X, [1, 2, 3], n_draws=2)
     >>> full.row.tolist(), full.weight.tolist(), full.y.tolist()
     ([0, 1, 1, 2], [1.0, 0.5, 0.5, 1.0], [1, 2, 2, 3])
 
@@ -246,7 +246,7 @@ def expand(
     >>> HuberRegressor().fit(means, y).coef_.round(1).tolist()
     [2.0, 1.2]
     """
-    check_whole("draws", draws)
+    check_whole("n_draws", n_draws)
     if not hasattr(density, "columns_"):
         raise NotFitted(f"this {type(density).__name__} is not fitted yet; call fit(X) first.")
     if is_path(X):
@@ -256,7 +256,7 @@ def expand(
         )
     if is_lazy(X):
         refuse_beside_parts(missing_mask=missing_mask)
-        options = {"draws": draws, "condition_on_target": condition_on_target, "seed": seed}
+        options = {"n_draws": n_draws, "condition_on_target": condition_on_target, "seed": seed}
         return _lazily(density, X, y, sample_weight, options)
     matrix = density.columns_.matrix(X)
     n = len(matrix)
@@ -268,7 +268,7 @@ def expand(
     target = np.asarray(y) if condition_on_target and density.target_ and y is not None else None
     table_draws = TableDraws(((density, np.arange(n)),), X, matrix, gone, target)
     weight = row_weights(sample_weight, n)
-    table, row = table_draws.expanded(int(draws), seed)
+    table, row = table_draws.expanded(int(n_draws), seed)
     return Expanded(table, None if y is None else np.asarray(y)[row], shared(weight, row), row)
 
 
@@ -328,12 +328,12 @@ class Growing:
 
     Attributes
     ----------
-    draws : Draws
+    table_draws : TableDraws
     y : array (rows,)
         Targets, as the estimator takes them.
     weight : array (rows,) or None
         Sample weights where some were given.
-    draws, seed : int
+    n_draws, seed : int
         Draws of each incomplete row, and their seed.
     others : callable
         Draws of other rows (X, y): those that tell when to stop.
@@ -342,7 +342,7 @@ class Growing:
     table_draws: TableDraws
     y: NDArray[Any]
     weight: Floats | None
-    draws: int
+    n_draws: int
     seed: int
     others: Callable[[Any, NDArray[Any]], TableDraws]
 
@@ -355,10 +355,10 @@ class Growing:
             return self._tree_by_tree(model, params)
         if "BaseHistGradientBoosting" in kinds:
             return self._stopped_early(model, params)
-        if "BaseGradientBoosting" in kinds and model.n_iter_no_change and self.draws > 1:
+        if "BaseGradientBoosting" in kinds and model.n_iter_no_change and self.n_draws > 1:
             raise InvalidInput(
                 f"estimator: {type(model).__name__} with n_iter_no_change holds rows out by "
-                f"itself, and draws of one row would be on both sides. Use draws=1, "
+                f"itself, and draws of one row would be on both sides. Use n_draws=1, "
                 f"n_iter_no_change=None, or HistGradientBoosting."
             )
         return self._weighted(model, params)
@@ -395,7 +395,7 @@ class Growing:
         n, columns = self.table_draws.gone.shape
         incomplete = max(1, int(self.table_draws.incomplete.sum()))
         rows = MEMORY // (8 * columns) - (n - incomplete)
-        return int(min(self.draws, max(1, rows // incomplete)))
+        return int(min(self.n_draws, max(1, rows // incomplete)))
 
     def _tree_by_tree(self, model: Any, params: dict[str, Any]) -> Any:
         """Every tree on a draw of its own: the library adds one tree at a time."""
@@ -465,5 +465,5 @@ class Growing:
         others = self.others(X, np.asarray(y))
         if not others.incomplete.any():
             return X, [y, weight]
-        table, row = others.expanded(self.draws, self.seed, self.draws)
+        table, row = others.expanded(self.n_draws, self.seed, self.n_draws)
         return table, [np.asarray(y)[row], None if weight is None else np.asarray(weight)[row]]

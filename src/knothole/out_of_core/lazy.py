@@ -101,7 +101,7 @@ def _of_collection(
     once = dask.delayed(packed(model), traverse=False, name=key("model"))
     filling = method == FILLING
     ask = _question(method, options, template.dtypes if filling and is_frame else None)
-    times = (options.get("draws") or 1) if filling else 1  # a row's in the answer
+    times = (options.get("n_draws") or 1) if filling else 1  # a row's in the answer
     wanted = _with_columns(X, model.columns_) if is_frame and not filling else X
     if is_frame and hasattr(template, "iloc") and lost is None:
         # Dask puts it into one task with the reading of a partition and what comes after it.
@@ -159,7 +159,7 @@ def _answer_to_no_rows(
     for _ in raw_columns(columns.read(empty, options.get("absent", "error")), columns.names):
         pass  # what is no column is refused
     if method == FILLING:
-        return filled_meta(empty, columns, options.get("draws"))
+        return filled_meta(empty, columns, options.get("n_draws"))
     if not is_frame:
         empty = np.empty((0, len(columns)))
     else:  # no levels, which may not be known before partitions are read
@@ -270,12 +270,12 @@ def _with_lazy_rows(answer: Any, path: tuple[Any, ...], lazy: Callable[..., Any]
     return lazy(answer, path) if shape and shape[0] == 0 else answer
 
 
-def filled_meta(empty: Any, columns: Columns, draws: int | None) -> Any:
+def filled_meta(empty: Any, columns: Columns, n_draws: int | None) -> Any:
     """A table without rows, of the types that it has once missing values are filled in."""
     import pandas as pd
 
     if isinstance(empty, np.ndarray):
-        return empty if draws is None else np.empty((0, empty.shape[1] + 1), empty.dtype)
+        return empty if n_draws is None else np.empty((0, empty.shape[1] + 1), empty.dtype)
     out = empty.copy()
     described = {column.name: column for column in columns}
     for position, label in enumerate(empty.columns):
@@ -291,7 +291,7 @@ def filled_meta(empty: Any, columns: Columns, draws: int | None) -> Any:
             out.isetitem(position, empty.iloc[:, position].cat.add_categories(further))
         elif column.kind is Kind.CONTINUOUS and str(dtype).startswith(("Int", "UInt")):
             out.isetitem(position, empty.iloc[:, position].astype("Float64"))
-    if draws is not None:
+    if n_draws is not None:
         out.insert(0, DRAW, np.empty(0, dtype=np.int64))
     return out
 

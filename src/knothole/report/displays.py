@@ -80,7 +80,7 @@ class Display(ABC, Generic[Results]):
 
 
 class RobustnessDisplay(Display[Robustness]):
-    """Error against rate of missing values, a line a method: the mean of the repeats, in a band of their range.
+    """Error against the rate of missing values, a line a method: the mean in a band of the range.
 
     Parameters
     ----------

@@ -302,7 +302,7 @@ def _place(quantiles: Floats, truth: Floats, rng: np.random.Generator) -> Floats
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What moves answers to rows with missing values, and which missing value would be worth filling."""
+    """What moves answers to incomplete rows, and which missing value would be worth knowing."""
 
     #: Of the rows, and the share of their entries that was made missing.
     rows: int

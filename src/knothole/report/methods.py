@@ -173,7 +173,7 @@ class Dummies:
         return np.where(codes[:, None] < 0, np.nan, dummies)
 
     def table(self, numbers: Floats, like: pd.DataFrame) -> pd.DataFrame:
-        """Missing values of a table filled from numbers without any; what was observed stays as it was."""
+        """A table filled from complete numbers; what was observed stays as it was."""
         filled = like.copy()
         start = 0
         for name, dtype in self.dtypes.items():
@@ -308,7 +308,7 @@ class FrozenTrees:
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """One way to answer rows with missing values: what is done about them, and which model is asked.
+    """One way to answer incomplete rows: what is done about them, and which model is asked.
 
     Attributes
     ----------

@@ -58,7 +58,7 @@ def chow_liu(points: Floats, weight: Floats, categorical: Sequence[bool] = ()) -
 
 
 def discretise(points: Floats, categorical: Sequence[bool] = ()) -> NDArray[np.int32]:
-    """Codes (variables, rows) from 0, at most ``BINS`` of them in a variable; -1 for missing values.
+    """Codes (variables, rows) from 0, at most ``BINS`` in a variable; -1 for missing values.
 
     A variable with few values keeps them. Of others, quantiles are the cuts; a categorical one
     keeps its most frequent levels, and the rest are taken as one.
