@@ -388,7 +388,7 @@ def test_places_among_thresholds_are_exact(cuts):
         np.testing.assert_array_equal(places[0, 0], expected)
 
 
-@pytest.mark.parametrize("n_holes", [2, 7])
+@pytest.mark.parametrize("n_missing", [2, 7])
 def test_errors_are_neither_too_small_nor_too_large(n_missing):
     """The same row under many seeds: its answers lie as far apart as the errors say."""
     rng = np.random.default_rng(5)

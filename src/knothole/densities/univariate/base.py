@@ -209,7 +209,7 @@ class Univariate(Stored, ABC):
                 require((np.abs(slope) < FARTHEST).all(), f"a {self.family} narrower than can be")
 
     def log_density(self, x: Floats) -> Floats:
-        """Log p(x | state), (rows, states); 0 where x is missing. Slow twin of the compiled sums."""
+        """Log p(x | state), (rows, states); 0 where x is missing. Twin of the compiled sums."""
         encoded, natural = self.encode(x), self.form
         out = np.asarray(natural.table[encoded.code])
         if natural.linear is not None and natural.square is not None:
