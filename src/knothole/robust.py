@@ -1005,11 +1005,11 @@ class Robust:
         criterion : {"brier", "entropy"}, optional
             For classifiers; by default the Brier score.
         budget : float, optional
-            Plan what to find out for so much: one missing value after the other, each by what it
+            Plan what to find out for so much: one value after the other, each by what it
             adds to those before, for each unit of cost.
         stop : float, optional
             For classifiers: how sure the predicted label must be to remain, between 0 and 1. Rows
-            where it is have no best missing value.
+            where it is have no best one.
         lost : bool (rows, columns), optional
             Missing values that are known to have been lost; see the class.
         handle_unknown, absent

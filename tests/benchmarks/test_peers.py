@@ -119,7 +119,7 @@ def test_masked_copies_of_a_table_with_missing_values_begin_with_the_table_itsel
         )  # 1 - 0.7 ** 2
 
 
-def test_stacked_fillings_weigh_as_much_as_their_rows():
+def test_stacked_imputations_weigh_as_much_as_their_rows():
     weights = []
 
     class Watched(Training):

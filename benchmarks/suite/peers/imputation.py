@@ -67,7 +67,7 @@ class Imputed(Imputing):
     imputer : TableImputer
         What fills.
     draws : int
-        Fillings over which the model's predictions are averaged; it is trained on the first.
+        Imputations over which the model's predictions are averaged; it is trained on the first.
     """
 
     def __init__(self, name: str, imputer: TableImputer, draws: int = 1) -> None:
@@ -98,17 +98,17 @@ def mice(draws: int = 0) -> Imputed:
 
 
 class Stacked(Imputed):
-    """Multiple imputation: one model of all fillings, one below the other and weighted as one row.
+    """Multiple imputation: one model of all imputations, one below the other and weighted as one row.
 
-    Fillings are draws from the posterior of chained regressions; a prediction is the mean over as
-    many fillings of its row.
+    Imputations are draws from the posterior of chained regressions; a prediction is the mean over
+    as many imputations of its row.
     """
 
-    def __init__(self, fillings: int = 5) -> None:
-        super().__init__(f"MICE x{fillings} stacked", Iterative(posterior=True), fillings)
+    def __init__(self, imputations: int = 5) -> None:
+        super().__init__(f"MICE x{imputations} stacked", Iterative(posterior=True), imputations)
 
     def fit(self, training: Training) -> Self:
-        """Fit the imputer and, on the fillings of the training table, the model."""
+        """Fit the imputer and, on the imputations of the training table, the model."""
         self.task_ = training.task
         self._fit_imputer(training.table, training.seed)
         tables = [self._fill(training.table) for _ in range(self.draws)]
@@ -186,7 +186,7 @@ class Learned(Imputing):
         return self._filled(table)[0]
 
     def predict(self, table: pd.DataFrame) -> Floats:
-        """Fill, and ask the model; on average where there are several fillings."""
+        """Fill, and ask the model; on average where there are several imputations."""
         found = [outputs(self.model_, filled, self.task_) for filled in self._filled(table)]
         return np.asarray(np.mean(found, axis=0))
 
@@ -194,10 +194,10 @@ class Learned(Imputing):
         learned = table[self.learned_]
         if not learned.isna().any(axis=None):
             return [table]
-        fillings = self._fill_learned(learned.reset_index(drop=True))
+        imputations = self._fill_learned(learned.reset_index(drop=True))
         return [
             table.assign(**{str(name): filled[name].set_axis(table.index) for name in learned})
-            for filled in fillings
+            for filled in imputations
         ]
 
     @abstractmethod

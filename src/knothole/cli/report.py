@@ -30,7 +30,7 @@ Examples:
   knothole report model.knothole --train a.csv --test b.csv --target y --method native --repeats 2
 
 The report is one file that needs no network: error against the share of entries missing for each
-method, what the outage of each column costs, whether the reported spread is honest, whether the
+method, what the outage of each column costs, whether the reported spread is calibrated, whether the
 density looks like the data, and timings.
 """
 )

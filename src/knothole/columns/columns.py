@@ -527,7 +527,7 @@ class Columns:
         X : float64 (rows, columns)
             As :meth:`matrix` gives it.
         missing_mask : bool (rows, columns), optional
-            True where an entry is missing. A NaN that is none is the model's own value, "not
+            True where an entry is unknown. A NaN elsewhere is the model's own value, "not
             recorded", which the variable must have as a state. By default as
             :func:`knothole.columns.evidence.missing_in` has it.
 

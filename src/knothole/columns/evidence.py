@@ -84,11 +84,10 @@ class Evidence:
         :data:`NOT_RECORDED` where a numeric variable is known not to be recorded (a categorical
         one then has the code of its last level, None).
     allowed : uint64 (rows, words) or None
-        None where every missing value is missing altogether. Otherwise the categories that each
+        None where no one-hot group is observed in part. Otherwise the categories that each
         categorical variable may have, as sets (:mod:`knothole.bits`) that stand in a row; the bit
-        of unseen categories is never set. A row's point has its one bit, a value that is missing
-        altogether all bits, and a one-hot group observed in part those that remain; it is NaN in
-        ``points``.
+        of unseen categories is never set. A known value has its one bit, a missing one all bits,
+        and a one-hot group observed in part those that remain; it is NaN in ``points``.
     n_levels : int64 (variables,)
         Levels of each variable that ``allowed`` is about, 0 where it is numeric.
     odds : float64 (rows, variables) or None
@@ -239,7 +238,7 @@ class Variables(NamedTuple):
 def read_evidence(
     variables: Variables, described: Sequence[Variable], X: Floats, missing_mask: Mask | None = None
 ) -> Evidence:
-    """Evidence of rows in which every NaN is a missing value, or those that are marked."""
+    """Evidence of rows in which every NaN is missing, or those entries that the mask marks."""
     if missing_mask is None:
         if not (variables.n_levels.any() or variables.nullable.any()):
             return Evidence(X)

@@ -217,8 +217,8 @@ class Density(Estimator):
         columns : Columns, optional
             Description of the columns; inferred from ``X`` by default.
         missing_mask : bool array (rows, columns), optional
-            Which NaN are missing values; the others are the state "not recorded", in columns that
-            are described as nullable. By default every NaN of a column that is not nullable.
+            True where a NaN is an unknown value; elsewhere it is the state "not recorded" of a
+            column described as nullable. By default every NaN of a column that is not nullable.
         """
         parts = partitions_of(X, None, sample_weight, columns)
         if parts is not None:

@@ -241,7 +241,7 @@ def train(
     while len(trace) < training.max_iter and not converged:
         objective, stepped = step(parameters)
         trace.append(objective)
-        converged = len(trace) > 1 and settled(np.diff(trace[-3:]) / rows, training.tol)
+        converged = len(trace) > 1 and has_converged(np.diff(trace[-3:]) / rows, training.tol)
         if converged:
             break
         parameters = stepped
@@ -253,12 +253,12 @@ def train(
     return Run(kept, strength, np.array(trace), steps, converged, best)
 
 
-def settled(gains: Floats, tol: float) -> bool:
+def has_converged(gains: Floats, tol: float) -> bool:
     """Whether the last gain is below ``tol``, and those to come, as a geometric series, are small.
 
     Examples
     --------
-    >>> settled(np.array([8e-4, 4e-4]), tol=1e-3), settled(np.array([8e-4, 7.9e-4]), tol=1e-3)
+    >>> has_converged(np.array([8e-4, 4e-4]), tol=1e-3), has_converged(np.array([8e-4, 7.9e-4]), tol=1e-3)
     (True, False)
     """
     before, last = gains[0], gains[-1]

@@ -87,7 +87,7 @@ class HeldOut:
     matrix : float64 (held, columns)
         The held-out rows, NaN where an entry was masked.
     missing_mask : bool (held, columns)
-        Their missing values: those that were there, and those that were added.
+        True where they have missing values: those that were there, and those that were added.
     """
 
     train: Rows

@@ -65,7 +65,7 @@ class TableDraws:
     matrix : float64 (rows, columns)
         The rows, encoded.
     gone : bool (rows, columns)
-        Their missing values; what else is NaN stays so.
+        True where a value is to be drawn; every other NaN stays.
     target : array (rows,) or None
         Targets as the densities take them.
     redraw : float
@@ -211,7 +211,8 @@ def expand(
         Draws of each row that has missing.
     sample_weight : array (rows,), optional
     missing_mask : bool array (rows, columns), optional
-        Which NaN are missing values; by default every NaN of a column that is not nullable.
+        True where a NaN is an unknown value, to be drawn; by default every NaN of a column that
+        is not nullable.
     condition_on_target : bool
         Whether to use y where the density has a target.
     seed : int

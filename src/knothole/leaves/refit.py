@@ -117,7 +117,7 @@ def refit(
         raise InvalidInput("ensemble has no tree with a weight other than 0: nothing to refit.")
     part, leaves = some_trees(ensemble, used)
     problem = Problem.of(part, y, row_weights(sample_weight, len(matrix)))
-    given, options = options, settled(options, problem)
+    given, options = options, resolved(options, problem)
     rates = choose_rates(options, problem, matrix)
     if not rates:
         rate = _cross_validated_rate(
@@ -185,7 +185,7 @@ def _summands(
 # ---- what "auto" stands for ------------------------------------------------------------------
 
 
-def settled(options: RefitOptions, problem: Problem) -> RefitOptions:
+def resolved(options: RefitOptions, problem: Problem) -> RefitOptions:
     """The options with a ridge, a method and an objective that are not "auto"."""
     method = choose_method(options, problem)
     return options.changed(

@@ -32,7 +32,7 @@ from knothole.progress import bar
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The question whose answer is a table like X, other columns and all.
-FILLING = "impute"
+IMPUTE = "impute"
 # Tables on their way to a cluster for each thread of its workers, so that none waits.
 AHEAD = 2
 
@@ -57,7 +57,7 @@ def lazily(method: F) -> F:
                 lambda rows: method(self, rows, **given),
                 self.columns_,
                 X,
-                every=method.__name__ == FILLING,
+                every=method.__name__ == IMPUTE,
             )
         return _of_collection(self, method.__name__, X, given, lost)
 
@@ -99,10 +99,10 @@ def _of_collection(
     X = X if is_frame else _in_row_blocks(X)
     template = _answer_to_no_rows(model, method, X, options, is_frame)
     once = dask.delayed(packed(model), traverse=False, name=key("model"))
-    filling = method == FILLING
-    ask = _question(method, options, template.dtypes if filling and is_frame else None)
-    times = (options.get("n_draws") or 1) if filling else 1  # a row's in the answer
-    wanted = _with_columns(X, model.columns_) if is_frame and not filling else X
+    imputes = method == IMPUTE
+    ask = _question(method, options, template.dtypes if imputes and is_frame else None)
+    times = (options.get("n_draws") or 1) if imputes else 1  # a row's in the answer
+    wanted = _with_columns(X, model.columns_) if is_frame and not imputes else X
     if is_frame and hasattr(template, "iloc") and lost is None:
         # Dask puts it into one task with the reading of a partition and what comes after it.
         return wanted.map_partitions(
@@ -158,7 +158,7 @@ def _answer_to_no_rows(
     empty: Any = X._meta if is_frame else np.empty((0, X.shape[1]), X.dtype)
     for _ in raw_columns(columns.read(empty, options.get("absent", "error")), columns.names):
         pass  # what is no column is refused
-    if method == FILLING:
+    if method == IMPUTE:
         return filled_meta(empty, columns, options.get("n_draws"))
     if not is_frame:
         empty = np.empty((0, len(columns)))

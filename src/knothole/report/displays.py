@@ -198,7 +198,7 @@ class OutageDisplay(Display[Outage]):
 
 
 class CoverageDisplay(Display[Coverage]):
-    """What intervals promise against what they keep; on the diagonal they are honest."""
+    """What intervals promise against what they keep; on the diagonal they are calibrated."""
 
     _size = (4.6, 4.6)
 

@@ -76,7 +76,7 @@ class Comparison:
     rates : tuple of float
         Shares of entries to make missing; natural missing values come on top.
     repeats : int
-        How often, with other missing values each time.
+        How often, with other masks each time.
     methods : tuple of str
         Some of :data:`~knothole.report.methods.METHODS`.
     seed : int
@@ -252,7 +252,7 @@ def outages(case: Case) -> Outage:
 
 @dataclass(frozen=True, eq=False)
 class Coverage:
-    """How often the model's answer to the complete row lies in the interval with missing values."""
+    """How often the model's answer to the complete row lies in the interval of the incomplete row."""
 
     #: What the central intervals promise.
     levels: tuple[float, ...]

@@ -110,7 +110,7 @@ class Filled(TableImputer):
         return self
 
     def fill(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Put it into the missing values."""
+        """Put it in the place of missing values."""
         return table.fillna(self.values_)
 
     def _of(self, column: pd.Series[Any]) -> Any:
@@ -319,8 +319,8 @@ class Method:
     imputer : TableImputer, optional
         Fills the missing values first; without one the model gets them as they are.
     copies : int
-        Fillings of every row over which answers are averaged. All are made in one go, of rows that
-        are repeated: one pass of an imputer draws them all, in a fraction of the time.
+        Imputations of every row over which answers are averaged. All are made in one go, of rows
+        that are repeated: one pass of an imputer draws them all, in a fraction of the time.
     """
 
     model: Any

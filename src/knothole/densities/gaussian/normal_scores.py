@@ -18,7 +18,7 @@ confined to the interval,
 
 and this bound, exact where q is the standard normal itself, is what a flat contributes: for a
 normal density q it needs only the mean and the variance of w. So a log density that includes
-flats is a lower bound, never too high, which keeps comparisons between densities honest.
+flats is a lower bound, never too high, which keeps comparisons between densities fair.
 """
 
 from __future__ import annotations
