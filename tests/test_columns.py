@@ -262,7 +262,7 @@ def test_an_absent_column_is_missing_on_request():
     columns = Columns((Column("a"), Column("b")))
     table = pd.DataFrame({"b": [1.0]})
     np.testing.assert_array_equal(columns.matrix(table, absent="missing"), [[NAN, 1.0]])
-    with pytest.raises(ColumnMismatch, match=r"'a' missing.*absent='missing value'"):
+    with pytest.raises(ColumnMismatch, match=r"'a' missing.*absent='missing'"):
         columns.matrix(table)
     with pytest.raises(ColumnMismatch, match="'a', 'b' missing; 'c' not expected"):
         columns.matrix(pd.DataFrame({"c": [1.0]}), absent="missing")

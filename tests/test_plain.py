@@ -67,7 +67,7 @@ def frames(draw):
     ["error", "missing", "nothing"]))  # fmt: skip
 def test_frames_are_read_as_column_by_column(frame, columns, absent):
     if absent == "nothing":
-        with pytest.raises(InvalidInput, match="absent must be 'error' or 'missing value'"):
+        with pytest.raises(InvalidInput, match="absent must be 'error' or 'missing'"):
             columns.matrix(frame, absent=absent)
         return
     assert_same(columns, frame, absent)

@@ -184,7 +184,7 @@ def test_jobs_are_counted_as_scikit_learn_does(regressor):
 
 
 def test_an_absent_column_is_missing_on_request(regressor):
-    with pytest.raises(ColumnMismatch, match=r"'b' missing.*absent='missing value'"):
+    with pytest.raises(ColumnMismatch, match=r"'b' missing.*absent='missing'"):
         regressor.predict(INCOMPLETE[["a", "c"]])
     found = regressor.predict(INCOMPLETE[["c", "a"]], absent="missing")
     assert_array_equal(found, regressor.predict(INCOMPLETE.assign(b=np.nan)))

@@ -98,7 +98,7 @@ def mice(draws: int = 0) -> Imputed:
 
 
 class Stacked(Imputed):
-    """Multiple imputation: one model of all imputations, one below the other and weighted as one row.
+    """Multiple imputation: one model of all imputations, stacked, each row weighted as one.
 
     Imputations are draws from the posterior of chained regressions; a prediction is the mean over
     as many imputations of its row.

@@ -258,8 +258,8 @@ def has_converged(gains: Floats, tol: float) -> bool:
 
     Examples
     --------
-    >>> has_converged(np.array([8e-4, 4e-4]), tol=1e-3), has_converged(np.array([8e-4, 7.9e-4]), tol=1e-3)
-    (True, False)
+    >>> [has_converged(np.array(gains), tol=1e-3) for gains in ([8e-4, 4e-4], [8e-4, 7.9e-4])]
+    [True, False]
     """
     before, last = gains[0], gains[-1]
     if last >= tol:

@@ -252,7 +252,7 @@ def outages(case: Case) -> Outage:
 
 @dataclass(frozen=True, eq=False)
 class Coverage:
-    """How often the model's answer to the complete row lies in the interval of the incomplete row."""
+    """How often the answer to the complete row lies in the interval of the incomplete one."""
 
     #: What the central intervals promise.
     levels: tuple[float, ...]
