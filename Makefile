@@ -54,8 +54,8 @@ bench: $(STAMP)  ## ratios against the libraries themselves, measured in one run
 	$(BIN)/python -m benchmarks.speed $(SECTIONS)
 
 suite: $(STAMP)  ## errors against all peers, a page in docs/; hours, and it goes on where it stopped
-	for missing values in deployment same changed; do \
-	    $(BIN)/python -m benchmarks.suite -o out/suite/$$missing values --missing $$missing values --page docs || exit; \
+	for missing in deployment same changed; do \
+	    $(BIN)/python -m benchmarks.suite -o out/suite/$$missing --missing $$missing --page docs || exit; \
 	done
 
 reproduce: $(STAMP)  ## the paper's figure and its authors' masks, a page in docs/
