@@ -193,7 +193,7 @@ class LatentMessages {
                 x = vector.data();
             }
             const Index arrived_at = 2 * n + length();
-            if ((arrived_at + 1) * states > Index(arena.size())) throw std::logic_error("a tree is deeper than it should be");
+            if ((arrived_at + 1) * states > Index(arena.size())) throw std::invalid_argument("a tree is deeper than it should be");
             renew(edge, arrived_at);
             double* next = arena.data() + arrived_at * states;
             multiply(matrix.data() + edge * states * states, x, next, states);

@@ -103,8 +103,8 @@ class LatentWalk {
                 const double* go_left = given.go_left.at(node);
                 prefetch(go_left, states);  // the table is too large for the near caches
                 const Index depth = (side >> 1) + 1, i = messages.node_of(walk.nodes.feature(node));
-                if (depth >= most) throw std::logic_error("a tree is deeper than it should be");
-                if (i < 0) throw std::logic_error("a set of leaves divides at a value that is known");
+                if (depth >= most) throw std::invalid_argument("a tree is deeper than it should be");
+                if (i < 0) throw std::invalid_argument("a set of leaves divides at a value that is known");
                 Index believed = i;
                 if (side == TOP) {
                     messages.undo(0, i);
@@ -244,7 +244,7 @@ class LatentRegions : public RegionWalk<LatentRegions<N>> {
     // By the belief of the variable, brought into focus.
     void divide_region(Position& position, Index top, Index v, const double* left, const double* right, double* reaches) {
         const Index i = messages.node_of(v);
-        if (i < 0) throw std::logic_error("a walk divides at a value that is known");
+        if (i < 0) throw std::invalid_argument("a walk divides at a value that is known");
         const double reach = position.frame[top].reach;
         if (messages.confined == 0) messages.focus = i;
         double* belief = position.belief.data();

@@ -41,7 +41,7 @@ class ProductWalk {
         Index count = 0, top = 0, node;
         while (true) {
             while (trees.divides(x, at, tree, node)) {
-                if (top + 1 >= depth) throw std::logic_error("a tree is deeper than it should be");
+                if (top + 1 >= depth) throw std::invalid_argument("a tree is deeper than it should be");
                 double *right = position.weight.data() + top * n, *left = right + n;
                 const double* go = go_left.data + node * n;
                 for (Index k = 0; k < n; k += AT_ONCE) {

@@ -20,7 +20,7 @@ class ProductRegions : public RegionWalk<Family> {
 
     // What goes left is the next frame's, the rest stays.
     void divide_region(Position& position, Index top, Index, const double* left, const double* right, double* reaches) const {
-        if (top + 1 >= Index(position.frame.size())) throw std::logic_error("a tree is deeper than it should be");
+        if (top + 1 >= Index(position.frame.size())) throw std::invalid_argument("a tree is deeper than it should be");
         double* weight = position.weight.data() + top * n;
         double* goes_left = weight + n;
         for (Index k = 0; k < n; ++k) {

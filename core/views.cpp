@@ -3,7 +3,9 @@
 namespace {
 
 // Kind of a single-character format of the buffer protocol; 0 for anything else, other byte orders included.
+// numpy writes "=" before that of an array that is not aligned.
 char kind_of(const char* format) {
+    if (format && format[0] == '=') ++format;
     if (!format || !format[0] || format[1]) return 0;
     if (std::strchr("df", format[0])) return 'f';
     if (std::strchr("bhilqn", format[0])) return 'i';
@@ -29,16 +31,22 @@ void Arguments::refuse_type(const char* name, const std::string& expected, nb::h
     throw nb::type_error((full(name) + " must be " + expected + "; got " + described(value)).c_str());
 }
 
+void* Arguments::copied(const Py_buffer& buffer) {
+    copies_.emplace_back((buffer.len + sizeof(Word) - 1) / sizeof(Word));
+    return std::memcpy(copies_.back().data(), buffer.buf, buffer.len);
+}
+
 void* Arguments::read(const char* name, nb::handle value, const Expected& expected, Index* shape) {
     Py_buffer buffer;
     const int flags = PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (expected.writable ? PyBUF_WRITABLE : 0);
     void* data = nullptr;
     bool fits = PyObject_GetBuffer(value.ptr(), &buffer, flags) == 0;
     if (fits) {
+        const bool aligned = reinterpret_cast<std::uintptr_t>(buffer.buf) % expected.alignment == 0;
         fits = kind_of(buffer.format) == expected.kind && std::size_t(buffer.itemsize) == expected.size && buffer.ndim == expected.dims &&
-               reinterpret_cast<std::uintptr_t>(buffer.buf) % expected.alignment == 0;
+               (aligned || !expected.writable);
         if (fits) {
-            data = buffer.buf;
+            data = aligned ? buffer.buf : copied(buffer);
             for (int axis = 0; axis < expected.dims; ++axis) shape[axis] = buffer.shape[axis];
         }
         PyBuffer_Release(&buffer);  // the caller holds the array while the kernel runs
@@ -46,7 +54,7 @@ void* Arguments::read(const char* name, nb::handle value, const Expected& expect
         PyErr_Clear();
     }
     if (!fits)
-        refuse_type(name, std::string("a C-contiguous, aligned ") + (expected.writable ? "writable " : "") + expected.type +
+        refuse_type(name, std::string("a C-contiguous ") + (expected.writable ? "aligned and writable " : "") + expected.type +
                               " array with " + std::to_string(expected.dims) + (expected.dims == 1 ? " axis" : " axes"), value);
     return data;
 }

@@ -1,7 +1,7 @@
 // numpy arrays and records of them (NamedTuples) as arguments of kernels, checked once in the bindings.
 //
 // A kernel sees a View: a pointer and a shape, with no bounds checks. Before that, Arguments has compared data type,
-// dimensions, layout, alignment and writability, and that axes of one name have one size in all arguments of a call.
+// dimensions, layout and writability, and that axes of one name have one size in all arguments of a call.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -186,10 +186,13 @@ class Arguments {
     };
     static bool holds(nb::handle value, char kind, std::size_t size);
     void* read(const char* name, nb::handle value, const Expected& expected, Index* shape);
+    void* copied(const Py_buffer& buffer);
     void agree(const char* name, int axis, Index size, const Dim& dim);
     [[noreturn]] void refuse_type(const char* name, const std::string& expected, nb::handle value) const;
     std::string full(const char* name) const;
 
     std::vector<Known> known_;
     std::vector<const char*> path_;
+    // Arrays that begin at any byte, as those that Dask receives may; they are read from here.
+    std::vector<std::vector<Word>> copies_;
 };

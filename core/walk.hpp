@@ -129,7 +129,7 @@ struct LeafList {
     Index size;
 
     void put(Index i, Index leaf, double reach) const {
-        if (i >= size) throw std::logic_error("a tree has more leaves than it should");
+        if (i >= size) throw std::invalid_argument("a tree has more leaves than it should");
         leaves[i] = std::int32_t(leaf), reaches[i] = reach;
     }
 };
@@ -312,7 +312,7 @@ class RegionWalk {
             }
             // Most pairs of regions do not meet: a side without probability is not visited.
             if (child_reach > 0.0) {
-                if (top + 2 >= Index(position.frame.size())) throw std::logic_error("a tree is deeper than it should be");
+                if (top + 2 >= Index(position.frame.size())) throw std::invalid_argument("a tree is deeper than it should be");
                 confine(position, top, node, v, to_right);
                 self().enter_side(position, top, v, left, to_right);
                 ++top;

@@ -244,13 +244,13 @@ def test_intervals_with_and_without_them(numeric):
     *_, robust = numeric
     new, new_y = discrete(rows=1500, seed=1)
     asked = new.assign(a=NAN)
-    calibrated = robust.calibrate(new, new_y)
+    calibrated = robust.conformalize(new, new_y)
     known, blind = (calibrated.predict_interval(each) for each in (asked, asked[FEATURES]))
     assert np.ptp(known, axis=1).mean() < 0.9 * np.ptp(blind, axis=1).mean()
     for ends in (known, blind):
         covered = ((ends["low"] <= new_y) & (new_y <= ends["high"])).mean()
         assert covered > 0.85
-    of_features = robust.calibrate(new[FEATURES], new_y)  # what is not there hides the others
+    of_features = robust.conformalize(new[FEATURES], new_y)  # what is not there hides the others
     low, high = of_features.predict_interval(asked.iloc[:200]).to_numpy().T
     assert ((low <= new_y[:200]) & (new_y[:200] <= high)).mean() > 0.8
 

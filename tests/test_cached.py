@@ -23,7 +23,7 @@ SOURCE = Path(kh.__file__).parent
 def robust_model():
     X = np.random.default_rng(0).normal(size=(200, 3))
     model = DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, X.sum(axis=1))
-    return kh.wrap(model, X, density=kh.Factorized())
+    return kh.wrap(model, X, density=kh.Factorized(random_state=0))
 
 
 ROW = np.array([[0.5, np.nan, np.nan]])

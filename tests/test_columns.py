@@ -339,7 +339,7 @@ def test_levels_are_compared_by_value():
 
 def test_text_where_numbers_were_is_an_error():
     columns = Columns((Column("age"),))
-    with pytest.raises(InvalidInput, match=r"'age' must hold numbers, as in training.*'3'"):
+    with pytest.raises(InvalidInput, match=r"'age' must hold numbers, as in training.*'old'"):
         columns.matrix(pd.DataFrame({"age": ["old", "3"]}))
     categories_of_numbers = pd.DataFrame({"age": pd.Categorical([40, 30, None])})
     np.testing.assert_array_equal(columns.matrix(categories_of_numbers)[:, 0], [40, 30, NAN])

@@ -89,7 +89,7 @@ def test_a_log_that_is_set_up_has_everything_and_the_error_stream_nothing(caplog
         X = np.random.default_rng(0).normal(size=(60, 2))
         kh.Mixture(random_state=0).fit(X)
     assert caplog.messages[0] == "cells: 1/1"
-    assert any(line.startswith("[Mixture] 1 components") for line in caplog.messages)
+    assert any(line.startswith("[Mixture] 2 components") for line in caplog.messages)
     assert {record.name for record in caplog.records} == {"knothole"}
     assert capsys.readouterr() == ("", "")
 

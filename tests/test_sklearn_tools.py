@@ -335,9 +335,9 @@ def test_densities_are_estimators_without_inheriting_from_scikit_learn():
 def test_weights_are_routed_to_densities():
     weight = np.r_[np.ones(120), np.zeros(120)]
     with config_context(enable_metadata_routing=True):
-        density = kh.Factorized().set_fit_request(sample_weight=True)
+        density = kh.Factorized(random_state=0).set_fit_request(sample_weight=True)
         scaler = StandardScaler().set_fit_request(sample_weight=False)
         routed = make_pipeline(scaler, density).fit(WHOLE, sample_weight=weight)
     scaled = StandardScaler().fit_transform(WHOLE)
-    alone = kh.Factorized().fit(scaled, sample_weight=weight)
+    alone = kh.Factorized(random_state=0).fit(scaled, sample_weight=weight)
     assert_array_equal(routed.score_samples(WHOLE), alone.score_samples(scaled))

@@ -52,21 +52,19 @@ def joined(one: Any, other: Any, join: Callable[[Any, Any], Any] = add) -> Any:
     return join(one, other)
 
 
-# Numbers that the core's loops over components and states take at once, and that memory loads.
-_AT_ONCE, _CACHE_LINE = 4, 8
+# Numbers that the core's loops over components and states take at once.
+AT_ONCE = 4
 
 
 def padded(array: Floats, axes: int = 1) -> Floats:
-    """An array with zeros added at the end of its last axes, up to a multiple of four."""
+    """An aligned array with zeros added at the end of its last axes, up to a multiple of four.
+
+    Examples
+    --------
+    >>> padded(np.ones(3)).tolist()
+    [1.0, 1.0, 1.0, 0.0]
+    """
     first = array.ndim - axes
-    out = room(*array.shape[:first], *(size + -size % _AT_ONCE for size in array.shape[first:]))
+    out = aligned(*array.shape[:first], *(size + -size % AT_ONCE for size in array.shape[first:]))
     out[tuple(map(slice, array.shape))] = array
     return out
-
-
-def room(*shape: int) -> Floats:
-    """Zeros that begin where a cache line does: what crosses lines takes longer."""
-    size = math.prod(shape)
-    whole = np.zeros(size + _CACHE_LINE)
-    first = -(whole.ctypes.data // whole.itemsize) % _CACHE_LINE
-    return whole[first : first + size].reshape(shape)

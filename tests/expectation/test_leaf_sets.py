@@ -52,7 +52,7 @@ def left_over(ensemble, node, x, numbers):
 
 def goes_right(ensemble, node, x):
     if ensemble.set_start[node] >= 0:
-        return not has.py_func(ensemble.sets, ensemble.set_start[node], int(x))
+        return not has(ensemble.sets, ensemble.set_start[node], int(x))
     return not ensemble.missing_left[node] if x == NOT_RECORDED else x >= ensemble.cut[node]
 
 

@@ -138,12 +138,12 @@ def test_columns_in_another_order_and_others_beside_them_change_nothing():
 def test_tables_for_clones_are_as_the_model_takes_them():
     columns = Columns((Column("a"), Column("b")))
     table = pd.DataFrame({"b": [1.0], "x": [2.0], "a": [3.0]})
-    assert list(as_trained(table, columns).columns) == ["a", "b"]
-    found = as_trained(pl.DataFrame({"b": ["text"], "a": [1.0]}), columns)
+    assert list(as_trained(table, columns, None).columns) == ["a", "b"]
+    found = as_trained(pl.DataFrame({"b": ["text"], "a": [1.0]}), columns, None)
     assert isinstance(found, pd.DataFrame)  # of text in polars, LightGBM ends the process
     assert list(found.columns) == ["a", "b"]
     array = np.zeros((1, 2))
-    assert as_trained(array, columns) is array
+    assert as_trained(array, columns, None) is array
 
 
 def blends():

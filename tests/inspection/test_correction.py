@@ -392,8 +392,8 @@ class Counted(DecisionTreeRegressor):
         return super().fit(X, y, **options)
 
 
-@pytest.mark.parametrize(("wide", "clones"), [(3, 3), (2, 2)])
-def test_tables_with_many_columns_have_fewer_clones_and_copies(wide, clones, monkeypatch):
+@pytest.mark.parametrize(("wide", "rows", "clones"), [(3, 900, 3), (2, 1100, 2)])
+def test_many_columns_have_fewer_copies_and_many_rows_fewer_clones(wide, rows, clones, monkeypatch):
     """Here three columns are many; it is nearer to f all the same."""
     monkeypatch.setattr(learn, "WIDE", wide)
     copies, made = [], learn.CorrectionLearner.copies
@@ -402,7 +402,7 @@ def test_tables_with_many_columns_have_fewer_clones_and_copies(wide, clones, mon
         "copies",
         lambda self, count, hide: copies.append(count) or made(self, count, hide),
     )
-    X, y = copied(900)
+    X, y = copied(rows)
     model = Counted(max_depth=6, random_state=0).fit(X, y)
     Counted.fits = 0
     robust = kh.wrap(model, X, y, kh.Factorized(), correction=True)

@@ -314,11 +314,12 @@ def test_a_fit_that_is_interrupted_leaves_nothing_behind(
     slow = lazy.map_partitions(slowly, meta=lazy._meta)
     made = partitions.DaskPartitions.made
 
-    def soon(*given, **options):
-        threading.Timer(0.2, _thread.interrupt_main).start()
-        return made(*given, **options)
+    def interrupted(*given, **options):
+        begun = made(*given, **options)
+        _thread.interrupt_main()  # while workers still encode
+        return begun
 
-    monkeypatch.setattr(partitions.DaskPartitions, "made", soon)
+    monkeypatch.setattr(partitions.DaskPartitions, "made", interrupted)
     with pytest.raises(KeyboardInterrupt):
         DENSITIES["Mixture"]().fit(slow)
     nothing_is_left(cluster)

@@ -185,8 +185,8 @@ def test_the_description_has_the_limits_and_options_of_the_server(client):
 
 def test_sets_are_those_of_predict_set():
     rng = np.random.default_rng(0)
-    X = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])
-    y = np.where(X["a"] + rng.normal(size=300) > 0, "yes", "no")
+    X = pd.DataFrame(rng.normal(size=(500, 2)), columns=["a", "b"])
+    y = np.where(X["a"] + rng.normal(size=500) > 0, "yes", "no")
     model = DecisionTreeClassifier(max_depth=2).fit(X[:150], y[:150])
     robust = kh.wrap(model, X[:150], density=kh.Factorized()).conformalize(X[150:], y[150:])
     questions = Questions(robust)

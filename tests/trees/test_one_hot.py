@@ -129,15 +129,16 @@ def test_rows_without_sentinels_are_not_copied():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (Columns((Column("a"),)), "1 columns, but the model 2"),
-        (Columns((Column("a"), Column("b"))), "'b' is described as continuous"),
+        (Columns((Column("n0"),)), "1 columns, but the model 2"),
+        (Columns((Column("n0"), Column("c"))), "'c' stands where the model has 'c1'"),
+        (Columns((Column("n0"), Column("c1"))), "'c1' is described as continuous"),
         (
-            Columns((Column("a", Kind.CATEGORICAL, ("x",)), Column("c", Kind.CATEGORICAL))),
-            "'a' is described as categorical",
+            Columns((Column("n0", Kind.CATEGORICAL, ("x",)), Column("c1", Kind.CATEGORICAL))),
+            "'n0' is described as categorical",
         ),
         (
-            Columns((Column("a"), Column("c", Kind.CATEGORICAL, ("level 1", "level 0")))),
-            "'c' is described",
+            Columns((Column("n0"), Column("c1", Kind.CATEGORICAL, ("level 1", "level 0")))),
+            "'c1' is described",
         ),
     ],
 )

@@ -328,6 +328,8 @@ class Density(Estimator):
         """Take on what training came to."""
         self.strength_, self.converged_ = float(run.strength), bool(run.converged)
         self.objective_, self.n_iter_ = run.objective, len(run.objective)
+        if self.n_iter_:
+            self._report(f"{self.n_iter_} steps of EM, objective {run.objective[-1]:.6g}")
 
     # ---- storage -----------------------------------------------------------------------------
 

@@ -162,7 +162,7 @@ def hidden_at_random(name: str, rows: int, seed: int) -> Mask:
     Examples
     --------
     >>> hidden_at_random("age", 6, seed=0).tolist()
-    [False, False, False, False, False, False]
+    [False, True, False, False, True, False]
     """
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     return rng.random(rows) < RATE

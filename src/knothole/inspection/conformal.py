@@ -203,7 +203,7 @@ def _width_within(residual: Floats, scale: Floats) -> float:
 # ---- calibration rows ---------------------------------------------------------------------------
 
 
-class Serving(NamedTuple):
+class CalibrationRule(NamedTuple):
     """What serves a pattern: what is hidden, and whether only rows of exactly that pattern do."""
 
     hide: Pattern
@@ -345,10 +345,10 @@ class Conformal:
     def _missing(self) -> Pattern:
         return np.isnan(self.points)
 
-    def _serving(self, pattern: Pattern, level: float) -> Serving:
+    def _serving(self, pattern: Pattern, level: float) -> CalibrationRule:
         """What is hidden for a pattern: the greedy path, and the best place on it."""
         if (self._missing == pattern).all(axis=1).sum() >= max(OWN, _needed(level)):
-            return Serving(pattern, True)
+            return CalibrationRule(pattern, True)
         hide = best = pattern
         shortest = np.inf
         while True:
@@ -361,7 +361,7 @@ class Conformal:
                 shortest, best = width, hide
             further = np.flatnonzero(beyond.any(axis=0))
             if not len(further) or self._expected_width(hidden, None, level) >= shortest:
-                return Serving(best, False)
+                return CalibrationRule(best, False)
             rows = fitting + beyond[lacking == 1][:, further].sum(axis=0)
             added = hidden + self.cost[further]
             options = [
@@ -370,7 +370,7 @@ class Conformal:
             ]
             hide = hide | (np.arange(len(hide)) == min(options)[2])
 
-    def _rows(self, serving: Serving) -> Rows:
+    def _rows(self, serving: CalibrationRule) -> Rows:
         """Rows that are to be hidden like this."""
         hide = serving.hide
         fit = (self._missing == hide) if serving.own else (~self._missing | hide)
@@ -387,7 +387,7 @@ class Conformal:
         return float(_order_statistics(level)[_best_number(rows, level)] * scale)
 
     def _scores_of(
-        self, expectation: Expectation, serving: list[Serving], threads: int | None
+        self, expectation: Expectation, serving: list[CalibrationRule], threads: int | None
     ) -> dict[Any, Floats]:
         """Scores of the rows that serve, by key; of several patterns at once."""
         wanted = {how.key: how for how in serving}
@@ -419,7 +419,7 @@ class Conformal:
         return np.asarray(outside / self.scale(outputs))
 
     def _weight_of(
-        self, expectation: Expectation, pattern: Pattern, serving: Serving
+        self, expectation: Expectation, pattern: Pattern, serving: CalibrationRule
     ) -> Floats | None:
         """Log weights of the rows that serve a pattern; None where they are all alike."""
         if serving.own:
@@ -434,10 +434,10 @@ class Conformal:
 
 
 def _batches(
-    servings: list[tuple[Serving, Rows]],
-) -> Iterator[list[tuple[Serving, Rows]]]:
+    servings: list[tuple[CalibrationRule, Rows]],
+) -> Iterator[list[tuple[CalibrationRule, Rows]]]:
     """Several at a time, up to a number of rows."""
-    batch: list[tuple[Serving, Rows]] = []
+    batch: list[tuple[CalibrationRule, Rows]] = []
     rows = 0
     for each in servings:
         if batch and rows + len(each[1]) > _AT_ONCE:

@@ -29,6 +29,7 @@ from knothole.densities.base import Density, of_same_size
 from knothole.densities.held_out import HELD_OUT
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
+from knothole.densities.search import STRONGER
 from knothole.errors import InvalidInput
 
 # Rows that the choice of a form is made on, and the part of them that is held out.
@@ -125,12 +126,17 @@ def in_form(y: Floats, form: str) -> Floats:
 
 
 def with_target(density: Density) -> Density:
-    """What p(X, y) is to be, from p(X): of its size, or of one to be found if that is one."""
+    """What p(X, y) is to be, from p(X): of its size and prior.
+
+    Both are searched anew where columns say little of one another, as a size of one and a strong
+    prior show: y would be independent of them.
+    """
     if isinstance(density, Factorized):
         seed = 0 if density.random_state is None else density.random_state
         return Mixture(families=density.families, random_state=seed)
     alone = isinstance(density, Mixture) and len(density.weights_) == 1
     alone |= isinstance(density, LatentTree) and density.states_ == 1
+    alone |= getattr(density, "strength", 0.0) is None and density.strength_ >= STRONGER
     fresh: Density = clone(density) if alone else of_same_size(density, density)
     return fresh
 

@@ -88,7 +88,7 @@ def weighted_quantiles(weights: sparse.csr_matrix, grid: Floats, levels: Floats)
     >>> from scipy import sparse
     >>> weights = sparse.csr_matrix([[1.0, 2.0, 1.0], [0.5, 0.5, 1.0]])
     >>> weighted_quantiles(weights, np.array([0.0, 1.0, 3.0]), np.array([0.25, 1.0])).tolist()
-    [[0.75, 3.0], [0.875, 3.0]]
+    [[0.75, 3.0], [1.25, 3.0]]
     """
     levels = np.broadcast_to(levels, (weights.shape[0], np.shape(levels)[-1]))
     out = np.empty(levels.shape)

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole._core import gaussian_em as core
+from knothole._core import mixture as mixture_core
 from knothole.arrays import Floats, aligned
 from knothole.cached import cached_property
 from knothole.densities.em import Expected
 from knothole.densities.gaussian.kernels import PackedComponents, invert, pack
-from knothole.densities.mixture.em import gather, join
 from knothole.densities.univariate import packed
 from knothole.densities.univariate.base import (
     Statistics,
@@ -155,7 +155,8 @@ class GaussianComponents:
         out = np.zeros((len(rows), len(self)))
         packed = rows.discrete
         if packed is not None and self.discrete:
-            join(packed.values(), packed.parameters(self.discrete), np.zeros(len(self)), out)
+            form = packed.parameters(self.discrete)
+            mixture_core.join(packed.values(), form, np.zeros(len(self)), out)
         return out
 
     def sharpness(self, repeats: NDArray[np.bool_]) -> Floats:
@@ -225,7 +226,7 @@ class GaussianComponents:
                 log_p += some.base
                 total += float((some.weight * log_p).sum())
                 if some.discrete is not None and discrete is not None:
-                    gather(some.discrete.values(), joint, of_codes)
+                    mixture_core.gather(some.discrete.values(), joint, of_codes)
                 if kept is not None:
                     kept[0][part], kept[1][part] = log_p, joint
             own = np.moveaxis(spread[..., :k], -1, 0)

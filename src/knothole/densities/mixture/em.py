@@ -21,9 +21,6 @@ from knothole.densities.univariate.base import Univariate, log_of, log_prior_of,
 from knothole.densities.univariate.packed import Packed, Stacked
 from knothole.threads import over_chunks, summed
 
-# Log joint densities of codes, and sums of shares by code: for other mixtures' discrete variables.
-join, gather = kernels.join, kernels.gather
-
 # The least rows of a block, and the most blocks: each has statistics of its own.
 BLOCKS = (4096, 64)
 # Rows scored at once.
@@ -150,7 +147,7 @@ def start(
     share = np.zeros((len(rows), n_components))
     share[np.arange(len(rows)), nearest] = rows.weight
     sums = rows.packed.nothing(n_components)
-    gather(rows.packed.values(), share, sums)
+    kernels.gather(rows.packed.values(), share, sums)
     statistics = tuple(rows.packed.statistics(alike, sums))
     # A seed has few rows: half a row of prior at the least.
     return even.maximised(Expected(np.nan, (share.sum(axis=0),), statistics), max(strength, 0.5))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from knothole._core import latent_regions, latent_walk
-from knothole.arrays import Floats, padded, room
+from knothole.arrays import Floats, aligned, padded
 from knothole.columns.evidence import Evidence
 from knothole.densities.base import warn_impossible
 from knothole.densities.latent_tree.density import LatentTree
@@ -70,7 +70,7 @@ class LatentTreeEngine(WalkEngine):
         missing[:, : len(used)] &= used
         missing[:, len(used) :] = False
         packed = pack(self.density.distributions_, evidence)
-        like = room(len(packed), len(self.latents.parent), len(self.latents.prior))
+        like = aligned(len(packed), len(self.latents.parent), len(self.latents.prior))
         impossible = np.zeros(len(packed), dtype=np.bool_)
         # Base measures are the same in all states: they say nothing here.
         parameters = packed.parameters(self.density.distributions_)
