@@ -199,7 +199,7 @@ def _in_every_split(patterns: pd.DataFrame) -> list[str]:
     return [
         f"- Patterns with at least {FREQUENT} test rows in each split: {len(patterns)}, of which "
         f"{int((patterns['coverage'] < LEAST).sum())} are below 88 %; the smallest is "
-        f"{low['coverage']:.1%} ± {low['error']:.1%} ({low['table']} {low['missing values']})."
+        f"{low['coverage']:.1%} ± {low['error']:.1%} ({low['table']} {low['missing']})."
     ]
 
 
@@ -209,5 +209,5 @@ def _listed(part: pd.DataFrame, what: str) -> str:
         value, error = row[what], row[f"{what}_error"]
         figures = f"{value:.3f} ± {error:.3f}" if what == "width" else f"{value:.1%} ± {error:.1%}"
         method = f", {row['method']}" if row["method"] != OWN else ""
-        named.append(f"{row['table']} {row['missing values']}{method} ({figures})")
+        named.append(f"{row['table']} {row['missing']}{method} ({figures})")
     return "; ".join(named) if named else "none"

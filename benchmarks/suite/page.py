@@ -75,12 +75,12 @@ def _head() -> str:
 Written by `make suite`; every number is from a file in `docs/results`. A *cell*
 is a dataset in a scenario. Its error is the RMSE of a regression, the log loss of a classification,
 averaged over the repeats. All peers see the same splits, the same missing values and the same
-XGBoost settings, chosen beforehand; nothing is tuned by hand. Where only deployment has missing,
-peers marked \\* are told how they will come, and train a model for it.
+XGBoost settings, chosen beforehand; nothing is tuned by hand. Where only deployment has
+missing values, peers marked \\* are told how they will come, and train a model for it.
 
 *knothole* is what `wrap(model, X, y)` gives by default: the model's leaves stay as they are, and
 in a column that had missing values in training, what a missing value means is inferred row by row.
-*knothole refitted*, where training has missing, is `wrap(model, X, y,
+*knothole refitted*, where training has missing values, is `wrap(model, X, y,
 nan_policy="lost").refit_leaves(X, y)`: leaf values learned anew, conditioned on the target, and for
 regressions moved on to the deployed error. That last step was designed on samples of five of these
 tables, so that its share in the result is not a blind one.

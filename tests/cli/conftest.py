@@ -43,7 +43,7 @@ def folder(table, incomplete, tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("cli")
     table[:200].to_csv(place / "train.csv", index=False)
     incomplete.to_csv(place / "incomplete.csv", index=False)
-    incomplete.to_parquet(place / "missing values.parquet")
+    incomplete.to_parquet(place / "incomplete.parquet")
     model = xgboost.XGBRegressor(n_estimators=5, max_depth=3, enable_categorical=True, n_jobs=1)
     model.fit(table[FEATURES][:200], table["price"][:200]).save_model(place / "model.json")
     return place

@@ -138,7 +138,7 @@ def test_predictions_of_rows_with_missing_values_are_those_of_the_library(
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_chunks_and_formats_do_not_change_predictions(wrapped, folder, tmp_path, kind):
     whole, parts = tmp_path / f"whole.{kind}", tmp_path / f"parts.{kind}"
-    data = folder / f"missing values.{kind}"
+    data = folder / f"incomplete.{kind}"
     assert call("predict", wrapped, folder / "incomplete.csv", "-o", whole, "--keep", "age") == FINE
     assert call("predict", wrapped, data, "-o", parts, "--keep", "age", "--chunk", 7) == FINE
     read = pd.read_csv if kind == "csv" else pd.read_parquet

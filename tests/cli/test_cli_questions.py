@@ -56,7 +56,7 @@ def test_explanations_of_a_file_are_those_of_the_library(wrapped, folder, incomp
 def test_chunks_and_formats_do_not_change_answers(wrapped, folder, tmp_path, kind):
     for command in (["explain"], ["acquire", "--budget", 2]):
         whole, parts = tmp_path / f"whole.{kind}", tmp_path / f"parts.{kind}"
-        data = [wrapped, folder / f"missing values.{kind}"]
+        data = [wrapped, folder / f"incomplete.{kind}"]
         assert call(command[0], *data, *command[1:], "-o", whole) == FINE
         assert call(command[0], *data, *command[1:], "-o", parts, "--chunk", 30) == FINE
         pd.testing.assert_frame_equal(read(whole), read(parts), check_exact=True)
@@ -68,7 +68,7 @@ def test_gains_of_a_file_are_those_of_the_library(wrapped, folder, incomplete, t
     arguments = [
         "acquire",
         wrapped,
-        folder / "missing values.parquet",
+        folder / "incomplete.parquet",
         "--cost",
         "weight=2.5",
         "--budget",

@@ -47,7 +47,7 @@ def test_csv_from_standard_input_to_standard_output(wrapped, folder, incomplete,
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_json_lines_are_answered_by_json_lines(
-    wrapped, missing_mask, lines, given, capsys, tmp_path, compressed
+    wrapped, incomplete, lines, given, capsys, tmp_path, compressed
 ):
     if compressed:
         data = tmp_path / "rows.jsonl.gz"
@@ -57,11 +57,11 @@ def test_json_lines_are_answered_by_json_lines(
         data = "-"
     assert call("predict", wrapped, data, "--keep", "id", "--keep", "age", "--chunk", 7) == FINE
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["id"] for row in found] == missing_mask["id"].tolist()
-    ages = [None if np.isnan(age) else int(age) for age in missing_mask["age"]]
+    assert [row["id"] for row in found] == incomplete["id"].tolist()
+    ages = [None if np.isnan(age) else int(age) for age in incomplete["age"]]
     assert [row["age"] for row in found] == ages
     predicted = [row["prediction"] for row in found]
-    np.testing.assert_allclose(predicted, kh.load(wrapped).predict(missing_mask), rtol=1e-12)
+    np.testing.assert_allclose(predicted, kh.load(wrapped).predict(incomplete), rtol=1e-12)
 
 
 def test_files_of_one_kind_become_those_of_another(wrapped, folder, lines, tmp_path):

@@ -63,7 +63,7 @@ def test_half_written_files(wrapped, folder, tmp_path, capsys):
     assert "cut.json" in message("wrap", cut, folder / "train.csv")
     cut = half(wrapped, tmp_path / "cut.knothole")
     assert "cut.knothole: truncated" in message("predict", cut, folder / "incomplete.csv")
-    cut = half(folder / "missing values.parquet", tmp_path / "cut.parquet")
+    cut = half(folder / "incomplete.parquet", tmp_path / "cut.parquet")
     assert "cut.parquet: not a table" in message("predict", wrapped, cut)
     text = (folder / "incomplete.csv").read_text().rstrip("\n")
     (tmp_path / "cut.csv").write_text(text.rpartition(",")[0])

@@ -75,7 +75,7 @@ class Peer(ABC):
         Whether it is told how values go missing at deployment, and so fitted anew for every
         mechanism.
     needs_missing_in_training : bool
-        Whether it has nothing to learn from where only deployment has missing.
+        Whether it has nothing to learn from where only deployment has missing values.
     """
 
     name: str

@@ -42,8 +42,8 @@ class Knothole(Peer):
 class KnotholeRefitted(Knothole):
     """Leaf values learned anew from the training rows and their missing values, given the target.
 
-    What the documentation says to do where the training table has missing: every NaN is a missing
-    value, and :meth:`~knothole.robust.Robust.refit_leaves` follows with its defaults.
+    What the documentation says to do where the training table has missing values: every NaN is a
+    missing value, and :meth:`~knothole.robust.Robust.refit_leaves` follows with its defaults.
     :class:`Knothole` is what :func:`~knothole.wrap` does by itself: the model's leaves stay, and
     what NaN means is measured for each column. A column never observed, of which neither the model
     nor the density can learn anything, is left out.

@@ -208,7 +208,7 @@ def expand(
         partitions begin.
     y : array (rows,), optional
     n_draws : int
-        Draws of each row that has missing.
+        Draws of each row that has missing values.
     sample_weight : array (rows,), optional
     missing_mask : bool array (rows, columns), optional
         True where a NaN is an unknown value, to be drawn; by default every NaN of a column that

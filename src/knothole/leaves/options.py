@@ -77,8 +77,7 @@ class RefitOptions:
     2.0
     >>> RefitOptions().changed(rigde=2.0)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    knothole.errors.InvalidInput: refit_leaves has no option 'rigde'; its options are ridge, method,
-    ...
+    knothole.errors.InvalidInput: refit_leaves has no option 'rigde'; its options are ridge, ...
     """
 
     ridge: float | Literal["auto"] = "auto"
