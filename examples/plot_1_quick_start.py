@@ -39,7 +39,7 @@ prediction, std = robust.predict(rows, return_std=True)
 prediction.to_frame("prediction").assign(std=std, model=model.predict(rows))
 
 # %%
-# Is it worth it? More and more entries of the test rows are made missing values, at random. The
+# Is it worth it? More and more entries of the test rows are made missing, at random. The
 # model's own way with NaN, which it never met in training, is compared with filling in medians and
 # with the expected prediction.
 

@@ -1,11 +1,11 @@
 """
 Missing values in training
-=================
+==========================
 
 A model that was trained on rows with missing values has learned to live with them, but its leaves
-are not those of expected predictions. `refit` finds leaf values that minimise the expected loss
-over all draws of the training rows, and moves those of regressions on towards the error of what is
-deployed. `to_native` writes them into a copy of your own model.
+are not those of expected predictions. `refit_leaves` finds leaf values that minimise the expected
+loss over all that missing values in training may have been, and moves those of regressions on
+towards the error of what is deployed. `to_native` writes them into a copy of your own model.
 """
 
 import numpy as np

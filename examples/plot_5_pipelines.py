@@ -62,7 +62,7 @@ errors.round(1)
 
 # %%
 # Complete rows have the pipeline's own prediction. A step that mixes columns, such as PCA, has no
-# raw column for a missing value to be in, and is refused by its name. Which steps can be read is in
-# :doc:`/libraries`.
+# raw column for a value to be missing from, and is refused by its name. Which steps can be read is
+# in :doc:`/libraries`.
 
 print(np.abs(robust.predict(test) - model.predict(test)).max())

@@ -5,7 +5,7 @@ Explaining
 Why is the answer what it is? `explain` gives Shapley values of the expected prediction: what
 knowing a column adds to it, averaged over the orders in which columns can become known. They are
 expectations under a joint density, so that a column counts for what it tells of others. Missing
-values stay missing values, and have the value 0.
+values stay missing, and have the value 0.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,7 @@ robust = kh.wrap(model, X[:300], density=kh.Mixture(6, random_state=0))
 
 # %%
 # The values of a row add up to its prediction, less what is expected of a row of which nothing is
-# known. They do so with a missing value in it too.
+# known. They do so with a missing value in the row too.
 
 rows = X[300:302].copy()
 rows.iloc[1, 1] = np.nan  # no body mass index for the second patient
