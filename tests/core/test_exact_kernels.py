@@ -47,8 +47,9 @@ def calls():
                 arguments = engine._arguments(evidence)
                 arguments[-1].kernels.add_margin(*arguments, np.zeros((3, 1)))
                 engine._given = given
-            engine.squares(evidence)
-            engine.add_pairs(evidence, np.ones(3), np.zeros((engine.ensemble.n_leaves,) * 2))
+            if not isinstance(density, GaussianMixture):  # those sum over single leaves only
+                engine.squares(evidence)
+                engine.add_pairs(evidence, np.ones(3), np.zeros((engine.ensemble.n_leaves,) * 2))
     return {name: call for name, call in found.items() if name.split(".")[0] in PARTS}
 
 
