@@ -107,5 +107,5 @@ def test_words_of_other_trees_are_refused(calls):
 def test_a_depth_that_is_too_small_is_noticed(calls):
     _, kernel, args = calls["mixture_regions.add_margin"]
     spoilt = (*args[:3], args[3]._replace(depth=1), *args[4:])
-    with pytest.raises(RuntimeError, match="deeper"):
+    with pytest.raises(ValueError, match="deeper"):
         kernel(*spoilt)
