@@ -136,7 +136,7 @@ def with_target(density: Density) -> Density:
         return Mixture(families=density.families, random_state=seed)
     alone = isinstance(density, Mixture) and len(density.weights_) == 1
     alone |= isinstance(density, LatentTree) and density.states_ == 1
-    alone |= getattr(density, "strength", 0.0) is None and density.strength_ >= STRONGER
+    alone |= getattr(density, "strength", None) == "auto" and density.strength_ >= STRONGER
     fresh: Density = clone(density) if alone else of_same_size(density, density)
     return fresh
 
