@@ -64,5 +64,5 @@ def make_missing(table: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 def small_training(task: Task, **options) -> Training:
     dataset = small_dataset(task)
-    options = {"poke": make_missing} | options
+    options = {"make_missing": make_missing} | options
     return Training(dataset.table, dataset.target, task, small_model(task), **options)
