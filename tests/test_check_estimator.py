@@ -109,7 +109,7 @@ def test_clone_has_the_parameters_and_nothing_learned(table):
     fitted = regressor(refit_leaves={"ridge": 2.0}).fit(whole, y)
     copy = clone(fitted)
     assert copy.refit_leaves == {"ridge": 2.0} and not hasattr(copy, "robust_")
-    assert copy.get_params()["density__components"] == 4
+    assert copy.get_params()["density__n_components"] == 4
 
 
 def test_pickle_gives_the_same_predictions(table):

@@ -155,9 +155,9 @@ def test_wrap_names_its_stages_and_says_how_much_is_done(monkeypatch, capsys):
     kh.wrap(model, X, X[:, 1], candidates, verbose=True)
     lines = capsys.readouterr().err.splitlines()
     stages = [
-        "choose the size of a density: Factorized", "choose the size of a density: Mixture",
-        "compare densities: Factorized", "Factorized: score ", "compare densities: Mixture",
-        "Mixture: score ", "fit Mixture to all rows",
+        "choose the size of a density: independent", "choose the size of a density: mixture",
+        "compare densities: independent", "independent: score ", "compare densities: mixture",
+        "mixture: score ", "fit mixture to all rows",
         "predict rows by clones of the model that have not seen them",
         "choose what missing values mean", "learn a correction", "done",
     ]  # fmt: skip
@@ -175,4 +175,4 @@ def test_wrap_names_its_stages_and_says_how_much_is_done(monkeypatch, capsys):
     monkeypatch.setattr(progress, "MOMENT", 0.0)
     kh.wrap(model, X, X[:, 1], candidates)
     shown = stream.getvalue()
-    assert "wrapping: fit Mixture to all rows" in shown and "100%" in shown and " left" in shown
+    assert "wrapping: fit mixture to all rows" in shown and "100%" in shown and " left" in shown

@@ -45,7 +45,7 @@ class Published:
 
     Attributes
     ----------
-    missing_mask : int array (numbers,)
+    missing : int array (numbers,)
         Missing values of every row.
     masks : bool array (numbers, repeats, rows, columns)
         True where an entry is missing.
@@ -139,7 +139,7 @@ def evaluate(data: str | os.PathLike[str] | None = None) -> tuple[pd.DataFrame, 
     Returns
     -------
     results : DataFrame
-        A row for each number of missing values and repeat: ``missing_mask``, ``repeat``, ``rmse``.
+        A row for each number of missing values and repeat: ``missing``, ``repeat``, ``rmse``.
     choices : dict
         Candidates for model and density with their scores on the validation rows.
     """

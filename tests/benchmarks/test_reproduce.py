@@ -213,7 +213,7 @@ def test_mechanisms_and_forests_have_every_method(insurance):
 def test_published_masks_have_their_number_of_missing_values(data):
     found = published.Published.load(data)
     assert found.masks.shape == (11, 10, 215, 36)
-    assert (found.masks.sum(axis=3) == found.missing_mask[:, None, None]).all()
+    assert (found.masks.sum(axis=3) == found.missing[:, None, None]).all()
     assert found.errors.loc[3, "M1 expected prediction (ours)"] == pytest.approx(5102.1, abs=0.1)
 
 

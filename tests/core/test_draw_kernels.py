@@ -34,7 +34,7 @@ WRONG = {
     ],
     "monte_carlo.summarise": [
         (0, None, lambda a: a[:, :, 1:].copy(), ValueError),
-        (3, None, lambda a: a.astype(np.float32), TypeError),
+        (3, None, lambda a: np.zeros_like(a, dtype=np.float32), TypeError),
     ],
     "shared_draws.fill_components": [
         (3, None, lambda a: 4, ValueError),

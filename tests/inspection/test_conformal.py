@@ -159,7 +159,7 @@ def test_rare_complete_rows_are_joined_by_those_that_lack_what_matters_least(rob
     X[700:, 0] = np.nan  # too dear
     calibration = robust.conformalize(X, y).conformal_
     hide, own = calibration._serving(np.zeros(3, dtype=bool), 0.9)
-    rows = calibration._rows(conformal.Serving(hide, own))
+    rows = calibration._rows(conformal.CalibrationRule(hide, own))
     assert not hide.any() and not np.isnan(calibration.points[rows]).any()
 
 
@@ -168,7 +168,7 @@ def test_rows_that_lack_more_than_is_hidden_serve_no_pattern(robust):
     X[::3, 0] = np.nan
     calibration = robust.conformalize(X, y).conformal_
     for hide in PATTERNS:
-        rows = calibration._rows(conformal.Serving(hide, own=False))
+        rows = calibration._rows(conformal.CalibrationRule(hide, own=False))
         assert len(rows) and not (np.isnan(calibration.points[rows]) & ~hide).any()
         if not hide[0]:
             assert len(rows) < len(calibration.target)

@@ -96,7 +96,7 @@ def test_mistakes_are_told_before_anything_is_computed(density, tmp_path):
         kh.expand(density, lazy, y)
     with pytest.raises(kh.errors.ColumnMismatch):
         kh.expand(density, lazy[["a", "n"]])
-    with pytest.raises(InvalidInput, match=r"missing values must be None for a table in parts"):
+    with pytest.raises(InvalidInput, match=r"missing_mask must be None for a table in parts"):
         kh.expand(density, lazy, missing_mask=X.isna())
     with pytest.raises(InvalidInput, match=r"Read it with Dask"):
         kh.expand(density, tmp_path)

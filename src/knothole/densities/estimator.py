@@ -44,12 +44,12 @@ class Estimator:
         return self
 
     def __repr__(self) -> str:
-        """The parameters that are not the defaults."""
+        """The parameters that are not the defaults, in the order of the signature."""
         defaults = self._parameter_defaults()
         changed = [
-            f"{name}={reprlib.repr(value)}"
-            for name, value in self.get_params().items()
-            if repr(value) != repr(defaults[name])
+            f"{name}={reprlib.repr(getattr(self, name))}"
+            for name, default in defaults.items()
+            if repr(getattr(self, name)) != repr(default)
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
 
