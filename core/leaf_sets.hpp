@@ -48,7 +48,7 @@ struct Lookup {
 
     template <class Reader>
     static void fields(Lookup& self, Reader& read) {
-        read("cuts", self.thresholds, {"thresholds"});
+        read("thresholds", self.thresholds, {"thresholds"});
         read("used", self.used, {"variables"});
         read("start", self.start, {"variables"});
         read("cells", self.cells, {"variables", int(CELLS)});

@@ -28,7 +28,7 @@ struct Forest {
         read("cut_row", self.threshold_row, {"nodes"});
         read("mask_row", self.mask_row, {"nodes"});
         read("row_variable", self.row_variable, {"rows of thresholds"});
-        read("row_cut", self.row_threshold, {"rows of thresholds"});
+        read("row_threshold", self.row_threshold, {"rows of thresholds"});
         read("set_nodes", self.set_nodes, {"set nodes"});
         read("tree_output", self.tree_output, {"trees"});
         read("plain", self.plain);

@@ -21,7 +21,7 @@ struct NodeArrays {
     static void fields(NodeArrays& self, Reader& read) {
         read("roots", self.roots, {"trees"});
         read("feature", self.feature, {"nodes"});
-        read("cut", self.threshold, {"nodes"});
+        read("threshold", self.threshold, {"nodes"});
         read("left", self.left, {"nodes"});
         read("missing_left", self.missing_left, {"nodes"});
         read("set_start", self.set_start, {"nodes"});

@@ -1,4 +1,4 @@
-"""Names for the arrays that everything here is made of, and records of them added up."""
+"""Names for array types, and small helpers for arrays and records of arrays."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Integers = NDArray[np.int32]
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-# Bytes that are loaded together.
+# Bytes in a cache line.
 _CACHE_LINE = 64
 
 
 def aligned(*shape: int) -> Floats:
-    """Zeros that begin where a cache line does: vectors that cross lines take longer to load.
+    """Zeros aligned to a cache line: vector loads across two lines are slower.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def aligned(*shape: int) -> Floats:
 
 
 def joined(one: Any, other: Any, join: Callable[[Any, Any], Any] = add) -> Any:
-    """Two tuples or dataclasses of numbers and arrays, nested or not: what they hold, joined.
+    """Combine two tuples or dataclasses of numbers and arrays, nested or not, entry by entry.
 
     Examples
     --------
@@ -52,12 +52,12 @@ def joined(one: Any, other: Any, join: Callable[[Any, Any], Any] = add) -> Any:
     return join(one, other)
 
 
-# Numbers that the core's loops over components and states take at once.
+# Components or states that the core's loops process at once.
 AT_ONCE = 4
 
 
 def padded(array: Floats, axes: int = 1) -> Floats:
-    """An aligned array with zeros added at the end of its last axes, up to a multiple of four.
+    """An aligned copy with zeros appended to the last axes, up to a multiple of four.
 
     Examples
     --------

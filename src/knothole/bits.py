@@ -1,8 +1,8 @@
 """Sets of codes as bits, in words of 64.
 
 The set of a variable with ``n`` levels has ``n // 64 + 1`` words. Bit ``c % 64`` of word
-``c // 64`` stands for code ``c``; bit ``n`` for every category that was never seen. Sets stand one
-after the other in one array, so a set is an array and the position of its first word.
+``c // 64`` stands for code ``c``; bit ``n`` for all categories never seen. Sets are stored one
+after the other in one array, so a set is given by an array and the position of its first word.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from knothole.arrays import Ints, Mask, Words
 
 
 def set_words(n_levels: Any) -> Any:
-    """Words of the set of a variable with ``n_levels`` levels.
+    """Number of words in a set of a variable with ``n_levels`` levels.
 
     Examples
     --------
@@ -27,7 +27,7 @@ def set_words(n_levels: Any) -> Any:
 
 
 def word_offsets(n_levels: Ints) -> Ints:
-    """First word of each variable's set where they stand in a row, and the end.
+    """The first word of each variable's set when they are stored in a row, and the end.
 
     A variable without levels is numeric and has no words.
 
@@ -41,19 +41,19 @@ def word_offsets(n_levels: Ints) -> Ints:
 
 
 def starts(counts: Ints) -> Ints:
-    """Where each of some runs begins that follow one another, given their lengths."""
+    """Start positions of consecutive runs, given their lengths."""
     return np.asarray(np.cumsum(counts) - counts)
 
 
 def pack(n_levels: Ints, owner: Ints, code: Ints) -> tuple[Ints, Words]:
-    """Sets by their members: the first word of each set, and the words of all.
+    """Pack sets given by their members: the first word of each set, and the words of all.
 
     Parameters
     ----------
     n_levels : int64 (sets,)
-        Number of categories of the column that each set is about.
+        Number of categories of each set's column.
     owner, code : int64 (members,)
-        Set ``owner[i]`` has category ``code[i]``.
+        Category ``code[i]`` is in set ``owner[i]``.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def pack(n_levels: Ints, owner: Ints, code: Ints) -> tuple[Ints, Words]:
 
 
 def complement(n_levels: NDArray[Any], words: Words) -> Words:
-    """Sets, given with the numbers of categories they are about, of all that is not in them.
+    """Complements of sets, given with the number of categories of each.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def complement(n_levels: NDArray[Any], words: Words) -> Words:
 
 
 def members(words: Words, n_levels: int) -> Mask:
-    """Whether each category, and last one never seen, is in the set that begins these words."""
+    """Whether the set at the start of these words has each category and, last, an unseen one."""
     found: Mask = unpack(words[None, : set_words(n_levels)], n_levels + 1)[0]
     return found
 
@@ -107,5 +107,5 @@ def unpack_at(words: Words, start: NDArray[Any], n_levels: int) -> Mask:
 
 
 def has(words: Words, start: int, code: int) -> bool:
-    """Whether the set that begins at ``start`` has a code."""
+    """Whether the set that begins at ``start`` contains a code."""
     return bool(words[start + (code >> 6)] >> np.uint64(code & 63) & np.uint64(1))

@@ -1,4 +1,4 @@
-"""Attributes that are computed when they are first asked for."""
+"""Attributes that are computed when they are first accessed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(functools.cached_property):
-        """:class:`functools.cached_property` without a lock, as it is from Python 3.12 on.
+        """:class:`functools.cached_property` without a lock, as it is since Python 3.12.
 
-        That of Python 3.11 holds one lock for all instances of a class while it computes: a
-        prediction would wait for another model's, a process that is forked meanwhile for ever.
-        Threads that ask at the same time may each compute a value; all of them get the first one.
+        In Python 3.11 one lock serves all instances of a class: a prediction would wait for another
+        model's, and a process forked while the lock is held would wait for ever. Threads that
+        access the attribute at the same time may each compute a value; all of them get the same
+        one.
 
         Examples
         --------
@@ -32,7 +33,7 @@ else:
         """
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
-            """The value, kept in the instance: Python asks here only until it is there."""
+            """The value, stored in the instance; Python calls this only while it is not there."""
             if instance is None:
                 return self
             return instance.__dict__.setdefault(self.attrname, self.func(instance))

@@ -1,11 +1,11 @@
-"""Checks of arguments and of what files hold: plain functions that return nothing, or raise.
+"""Checks of arguments and of file contents: plain functions that return nothing, or raise.
 
 ``check_choice``, ``check_whole`` and ``check_number`` are for arguments. They raise
 :class:`~knothole.errors.InvalidInput`, which names the parameter, the rule, the value and, where
 there is one, a way out.
 
-The others are for values and arrays that were read from a file: files are not to be trusted, and
-kernels check nothing. They raise :class:`~knothole.errors.DamagedFile`.
+The others are for values and arrays read from a file. Files are not trusted, and kernels do not
+check values. They raise :class:`~knothole.errors.DamagedFile`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from knothole.errors import DamagedFile, InvalidInput
 
-# What probabilities may differ by from 1 in all: numpy draws from none that differ by more.
+# Tolerance of sums of probabilities; numpy's samplers refuse larger deviations from 1.
 ROUNDING = 1e-8
-# Each kind of array has one dtype: the core takes no other.
+# Data type of each kind of array; the core accepts no other.
 DTYPES = {"f": np.float64, "i": np.int64, "b": np.bool_}
 
 
 def either(choices: Iterable[Any]) -> str:
-    """Choices as words.
+    """Choices as text.
 
     >>> either(["auto", True, 3])
     "'auto', True or 3"
@@ -36,7 +36,7 @@ def either(choices: Iterable[Any]) -> str:
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
-    """Refuse a value that is none of a few.
+    """Refuse a value that is not one of the choices.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
 def check_whole(
     name: str, value: Any, least: int = 1, *, also: Sequence[Any] = (), way_out: str = ""
 ) -> None:
-    """Refuse what is neither a whole number from ``least`` on nor one of the values in ``also``.
+    """Refuse anything but whole numbers from ``least`` on and the values in ``also``.
 
     Examples
     --------
@@ -77,10 +77,9 @@ def check_number(
     also: Sequence[Any] = (),
     way_out: str = "",
 ) -> None:
-    """Refuse what is neither a finite number within bounds nor one of the values in ``also``.
+    """Refuse anything but finite numbers within bounds and the values in ``also``.
 
-    ``above`` and ``below`` are bounds that the number itself must not have; ``above`` replaces
-    ``least``.
+    ``above`` and ``below`` are exclusive bounds; ``above`` replaces ``least``.
 
     Examples
     --------
@@ -115,7 +114,7 @@ def _wrong(name: str, rule: str, value: Any, way_out: str = "") -> InvalidInput:
 
 
 def require(holds: Any, problem: str) -> None:
-    """Refuse a file unless something holds.
+    """Refuse a file unless a condition holds.
 
     Examples
     --------
@@ -130,7 +129,7 @@ def require(holds: Any, problem: str) -> None:
 def check_array(
     name: str, array: Any, shape: Sequence[int | None], kind: str = "f", finite: bool = True
 ) -> None:
-    """Refuse what is not an array of this shape (None: any length) and kind of numbers.
+    """Refuse anything but an array of this shape (None: any length) and kind of numbers.
 
     Examples
     --------
@@ -150,13 +149,13 @@ def check_array(
 
 
 def check_positive(name: str, array: Any, shape: Sequence[int | None] = ()) -> None:
-    """Refuse what is not an array of positive, finite numbers; a number, without a shape."""
+    """Refuse anything but an array of positive, finite numbers (without a shape: one number)."""
     check_array(name, array, shape)
     require(np.all(np.asarray(array) > 0), f"{name} must be positive everywhere")
 
 
 def check_chances(name: str, array: Any, shape: Sequence[int | None]) -> None:
-    """Refuse what are not probabilities that add up to 1 over the first axis."""
+    """Refuse anything but probabilities that add up to 1 over the first axis."""
     check_array(name, array, shape)
     require(np.all(array >= 0), f"{name} must not be negative anywhere")
     total = np.asarray(array).sum(axis=0)
@@ -164,30 +163,30 @@ def check_chances(name: str, array: Any, shape: Sequence[int | None]) -> None:
 
 
 def check_log_chances(name: str, array: Any, shape: Sequence[int | None]) -> None:
-    """The same of their logarithms."""
+    """Refuse anything but logarithms of probabilities that add up to 1 over the first axis."""
     check_array(name, array, shape, finite=False)
     require(np.all(array <= ROUNDING), f"{name} must be logarithms of probabilities")
     check_chances(f"exp({name})", np.exp(array), shape)
 
 
 def check_type(name: str, value: Any, *types: type) -> None:
-    """Refuse a value of the header that is of no such type; a bool is no number."""
+    """Refuse a header value of another type; a bool does not count as a number."""
     kinds = " or ".join(kind.__name__ for kind in types)
     require(type(value) in types, f"{name} must be {kinds}; found {type(value).__name__}")
 
 
 def check_count(what: str, found: int, *said: int) -> None:
-    """Refuse another number of something than is said elsewhere."""
+    """Refuse a number of things that differs from what the file says elsewhere."""
     require(found in said, f"{found} {what}, not {' or '.join(map(str, said))}")
 
 
 def check_within(array: NDArray[Any], stop: int, problem: str) -> None:
-    """Refuse numbers that are not all from 0 on and below ``stop``."""
+    """Refuse numbers outside 0 to ``stop`` - 1."""
     require(not len(array) or (array.min() >= 0 and array.max() < stop), problem)
 
 
 def field_of(document: Any, *path: str) -> Any:
-    """What a document holds under these keys, one in the other.
+    """The value in a document under these nested keys.
 
     Examples
     --------
@@ -203,14 +202,14 @@ def field_of(document: Any, *path: str) -> Any:
 
 
 def typed(kind: type, value: Any) -> Any:
-    """A value, which must be of a type; a bool is no number."""
+    """The value, which must be of this type; a bool does not count as a number."""
     fits = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
     require(fits, f"expected {kind.__name__}, found {type(value).__name__}")
     return value
 
 
 def whole_numbers(values: Any, name: str) -> NDArray[np.int64]:
-    """A list or array, which must be of whole numbers."""
+    """A list or array of whole numbers, as int64."""
     array = np.asarray(values)
     whole = array.dtype.kind in "ib" or (array.dtype.kind == "u" and array.dtype.itemsize < 8)
     fits = array.ndim == 1 and (whole or not len(array))
@@ -219,7 +218,7 @@ def whole_numbers(values: Any, name: str) -> NDArray[np.int64]:
 
 
 def numbers(values: Any, name: str) -> NDArray[Any]:
-    """A list or array of numbers; text that looks like a number is none, nor is a bool."""
+    """A list or array of numbers; text and booleans are refused."""
     array = np.asarray(values)
     mixed = isinstance(values, list) and not set(map(type, values)) <= {int, float}
     fits = array.ndim == 1 and not mixed and (array.dtype.kind in "fiu" or not len(array))

@@ -1,12 +1,12 @@
-"""The exceptions a user can catch: one for each way things go wrong.
+"""The exceptions that a user can catch, one for each kind of problem.
 
-Every message names the parameter or column, the rule it broke, what was received, and the way
-out. All of them derive from :class:`KnotholeError`.
+Every message names the parameter or column, the rule that it broke, what was received, and a way
+out. All errors derive from :class:`KnotholeError`.
 """
 
 
 class KnotholeError(Exception):
-    """Base of everything knothole raises on purpose."""
+    """Base class of all errors that knothole raises on purpose."""
 
 
 class InvalidInput(KnotholeError, ValueError):
@@ -14,15 +14,15 @@ class InvalidInput(KnotholeError, ValueError):
 
 
 class ColumnMismatch(InvalidInput):
-    """A table's columns are not the ones the model or density was fitted on."""
+    """A table's columns differ from those that the model or density was fitted on."""
 
 
 class UnseenCategory(InvalidInput):
-    """A categorical column holds a level that was not there in training."""
+    """A categorical column has a level that did not occur in training."""
 
 
 class UnsupportedModel(KnotholeError, TypeError):
-    """A model of a kind that cannot be read exactly."""
+    """A model is of a kind that cannot be read exactly."""
 
 
 class NotFitted(InvalidInput, AttributeError):
@@ -30,7 +30,7 @@ class NotFitted(InvalidInput, AttributeError):
 
 
 class ReaderMismatch(KnotholeError):
-    """What was read does not reproduce the model's own prediction; nothing is returned."""
+    """What was read does not reproduce the model's own predictions; nothing is returned."""
 
 
 class DamagedFile(KnotholeError, ValueError):
@@ -42,19 +42,19 @@ class MissingExtra(KnotholeError, ImportError):
 
 
 class NotAMean(UserWarning):
-    """A model of quantiles was wrapped: its expectation over missing values is no quantile of y."""
+    """A model of quantiles was wrapped; its expectation over missing values is no quantile of y."""
 
 
 class FewRows(UserWarning):
-    """A density was learned from so few rows that it can hardly know anything."""
+    """A density was learned from very few rows, so it can say little."""
 
 
 class ToleranceMissed(UserWarning):
-    """Answers of some rows have a larger standard error than the tolerance allows."""
+    """Some answers have a larger standard error than the tolerance allows."""
 
 
 class ImpossibleRow(UserWarning):
-    """A row's observed values have no probability under the density; a fallback answered."""
+    """A row's observed values are impossible under the density; a fallback was used."""
 
 
 class SuspectColumn(UserWarning):
@@ -62,8 +62,8 @@ class SuspectColumn(UserWarning):
 
 
 class UnknownRate(UserWarning):
-    """Rows do not tell how often some columns are lost."""
+    """The rows do not determine how often some columns are lost."""
 
 
 class FewCalibrationRows(UserWarning):
-    """Intervals rest on so few calibration rows that their coverage may be well off."""
+    """Intervals rest on so few calibration rows that their coverage may be far off."""

@@ -1,6 +1,7 @@
-"""Which prior of losses: the one that held-out rows, some values of which are hidden, speak for.
+"""Choose the prior of losses by predictions of held-out rows with some values hidden.
 
-Nothing is hidden, or values here and there, or single columns: what a correction is learned on.
+The scenarios are those that a correction is learned on: nothing hidden, scattered values, single
+columns.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from knothole.scoring import PredictionLoss
 if TYPE_CHECKING:
     import pandas as pd
 
-# Held-out rows that are asked, at most, with nothing hidden and with each kind of pattern.
+# The most held-out rows that are predicted, complete and with each kind of pattern.
 ROWS = 150
-# How much more rows count of which something is hidden than those as they are.
+# Weight of rows with hidden values, relative to rows as they are.
 WEIGHT = 2.0
-# How much worse than the model itself a prior may do on rows with missing values of their own, as a
-# share of the loss. Beyond that, and beyond a standard error, it is not chosen.
+# How much worse than the model itself a prior may predict rows with missing values of their own, as
+# a fraction of the loss. A prior that is worse by more, beyond a standard error, is not chosen.
 HARM = 0.02
 DEFAULT = next(iter(PRIORS))
 
@@ -32,9 +33,9 @@ DEFAULT = next(iter(PRIORS))
 def choose_prior(
     loss: PredictionLoss, held_out: Sequence[HeldOutPredictions], seed: int
 ) -> tuple[Reading, pd.DataFrame | None]:
-    """The prior that held-out rows are predicted best with, and how all of them did.
+    """The prior with the best predictions of held-out rows, and a table of how all priors did.
 
-    The default where no row is held out whose y is known.
+    The default prior if y is unknown for all held-out rows.
     """
     import pandas as pd
 
@@ -53,7 +54,7 @@ def choose_prior(
         asked = np.where(hidden, np.nan, np.tile(matrix, (3, 1)))
         truth = np.tile(one.y[rows], (3, 1))
         hides = np.asarray(hidden.any(axis=1))
-        # Elsewhere the prior makes no difference.
+        # The prior makes no difference for other rows.
         telling = (np.isnan(asked) & columns.nullable).any(axis=1)
         natural = telling & ~hides
         of_model = loss.measure(one.output[rows][natural[: len(rows)]], truth[natural])
@@ -72,7 +73,7 @@ def choose_prior(
     every = {name: np.concatenate(parts) for name, parts in losses.items()}
     if all((each == every[DEFAULT]).all() for each in every.values()):
         return INFER, None
-    # Shares of the default's loss: rows of which nothing is hidden have a small one, and count.
+    # Losses relative to the default's: otherwise rows with nothing hidden would hardly count.
     unit = np.where(hides, every[DEFAULT][hides].mean() / WEIGHT, every[DEFAULT][~hides].mean())
     unit = np.maximum(unit, np.finfo(np.float64).tiny)
     relative = {name: each / unit for name, each in every.items()}
@@ -97,9 +98,9 @@ def choose_prior(
 
 
 def _harm(worse: Floats, own: Floats) -> float:
-    """What a prior costs rows with missing values of their own, as a share of the model's own loss.
+    """What a prior costs rows with missing values of their own, as a fraction of the model's loss.
 
-    0 where that is within a standard error, or there are too few such rows to tell.
+    0 if the difference is within a standard error, or if there are too few such rows.
     """
     if len(worse) < TOO_FEW_TO_HOLD_OUT or worse.mean() <= worse.std() / np.sqrt(len(worse)):
         return 0.0

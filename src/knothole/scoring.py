@@ -1,4 +1,4 @@
-"""What a wrong prediction costs: how densities, and meanings of NaN, are compared for a model."""
+"""The loss by which densities, and meanings of NaN, are compared for a model."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class PredictionLoss:
     ----------
     ensemble : Ensemble
     truth : float64 (rows, outputs)
-        What predictions are compared with: y (0 and 1 of classes), or the model's own prediction
-        from the whole row, of which E[f | x_o] has the least squared error.
-    measure : callable
-        The losses of responses against the truth, (rows,).
-    eligible : bool (rows,)
-        Rows whose truth is known.
-    spread : Spread
-        Of the model's outputs on all rows.
-    of_y : bool
-        Whether the truth is y, and predictions its mean.
+        What predictions are compared with: y (0 or 1 for each class), or the model's own prediction
+            for the complete row, for which E[f | x_o] minimises the squared error.
+        measure : callable
+            The losses of responses against the truth, (rows,).
+        eligible : bool (rows,)
+            Rows whose truth is known.
+        spread : Spread
+            Of the model's outputs on all rows.
+        of_y : bool
+            Whether the truth is y and predictions estimate its mean.
     """
 
     ensemble: Ensemble
@@ -54,7 +54,7 @@ class PredictionLoss:
     def __call__(self, density: Density, part: HeldOut) -> Floats:
         """Losses of the held-out rows."""
         expectation = Expectation.of(self.ensemble, density, tol=None, spread=self.spread)
-        # What was hidden is known here: densities are compared without inferring it.
+        # It is known which values were hidden: their meaning need not be inferred.
         evidence = density.extended(density.columns_.evidence(part.matrix, part.missing_mask), None)
         return self.measure(expectation.predict(evidence)[0], self.truth[part.held])
 
@@ -66,7 +66,7 @@ def squared(response: Floats, truth: Floats) -> Floats:
 
 def log_loss(response: Floats, truth: Floats) -> Floats:
     """Minus the log probabilities of the true classes."""
-    least = 1e-12  # no probability is closer to 0
+    least = 1e-12  # lower bound of a probability
     loss = -truth * np.log(np.maximum(response, least))
     if response.shape[1] == 1:
         loss -= (1 - truth) * np.log(np.maximum(1 - response, least))
@@ -74,15 +74,15 @@ def log_loss(response: Floats, truth: Floats) -> Floats:
 
 
 def pinball(levels: tuple[float, ...]) -> Measure:
-    """What is least in the mean for the quantiles of these levels, one for each output."""
+    """The pinball loss, which the quantiles of these levels minimise; one level per output."""
     return Pinball(levels=levels).value
 
 
 def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any) -> PredictionLoss:
-    """The loss to choose by, for encoded training rows and their targets (None if not known).
+    """The loss to choose by, for encoded training rows and their targets (None if unknown).
 
-    Targets that the model's own predictions do not explain at all (those of rankers, say, whose
-    margins are on a scale of their own) are passed over for the model's predictions.
+    Where the model's predictions do not explain the targets at all (a ranker's margins, for
+    example, have a scale of their own), the model's own predictions take the targets' place.
     """
     margin, levels = ensemble.margin(matrix), ensemble.recipe.levels
     response, spread = ensemble.link(margin), Spread.of(ensemble, margin)
@@ -101,7 +101,7 @@ def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any
 
 
 def _targets(ensemble: Ensemble, y: Any, rows: int) -> Floats:
-    """Y as (rows, outputs); numbers where the model has as many outputs, whatever its link."""
+    """Y as (rows, outputs), if it is numeric and the model has as many outputs."""
     table = in_rows(y, rows, "y_train")
     if is_classifier(ensemble) or table.shape[1] != ensemble.n_responses:
         return encode(ensemble, y, rows)

@@ -1,15 +1,15 @@
-"""Scrambled Sobol points as the randomness of draws, 64 to a word.
+"""Scrambled Sobol points as the randomness of draws, 64 draws to a word.
 
-The draws of a word are :data:`GROUPS` groups of :data:`SIZE`. A group has a Sobol sequence of its
-own, xor-ed with random bits that are a hash of (seed, key, group, coordinate); word after word it
-goes on with the next points of that sequence. So every draw by itself is uniform, the draws of a
-group cover the cube evenly, ever more so with more words, and groups are independent of each
-other: how far their means lie apart tells the standard error.
+The draws of a word are :data:`GROUPS` groups of :data:`SIZE`. Each group has its own Sobol
+sequence, xor-ed with random bits that are a hash of (seed, key, group, coordinate); the next word
+takes the next points of that sequence. So every single draw is uniform, the draws of a group cover
+the cube evenly (the better, the more words), and groups are independent of each other: the spread
+of their means estimates the standard error.
 
-The key says who shares points. Predictions have one key for all rows, so that answers are smooth
-in what a row says and differences between rows are quiet. Where draws of many rows are added up or
-handed out, a row's key is a hash of what it says (:func:`row_keys`), so that rows are independent.
-Nothing depends on a row's place, on chunks or threads.
+Rows with the same key share points. All rows of predictions do, so that answers vary smoothly with
+a row's values and differences between rows have little noise. Where draws of many rows are added
+up or returned, a row's key is a hash of its evidence (:func:`row_keys`), so that rows are
+independent. Nothing depends on a row's position, on chunks or on threads.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ from numpy.typing import NDArray
 from knothole._core import sobol as core
 from knothole.arrays import Floats, Words
 
-#: As in ``core/sobol.hpp``: draws in a word, independent groups of them, and points of a group in
-#: a word.
+#: As in ``core/sobol.hpp``: draws in a word, independent groups, points of a group in a word.
 WORD = 64
 GROUPS = 8
 SIZE = WORD // GROUPS
-#: Words until a group's sequence ends; those after them begin others.
+#: Words after which a group's sequence ends; later words begin new sequences.
 WORDS = 256
-# Coordinates beyond these have random bits: nets of so few points are no better there.
+# Later coordinates use random bits: with so few points, a net would be no better there.
 NET_COORDINATES = 1024
-# The direction numbers of Joe and Kuo (2008) for as many coordinates and 2**11 points, as odd
+# The direction numbers of Joe and Kuo (2008), for this many coordinates and 2**11 points, as odd
 # integers: the k-th has k bits.
 _DIRECTIONS = Path(__file__).with_name("joe_kuo.npy")
 _BITS = 32
 
 
 class Points:
-    """The points of draws that need so many coordinates.
+    """The points of draws with this many coordinates.
 
     Parameters
     ----------
@@ -53,9 +52,10 @@ class Points:
         self.order: NDArray[np.intp] | None = None
 
     def arrange(self, weight: Floats) -> None:
-        """Give the sequence's first coordinates, which cover the cube best, to what weighs most.
+        """Give the first coordinates of the sequence, which cover the cube best, the largest
+        weight.
 
-        For points that all rows share: errors of rows with their own cancel out in sums.
+        Only for points that all rows share: with keys per row, errors cancel in sums.
 
         Examples
         --------
@@ -70,8 +70,8 @@ class Points:
     def uniform(self, words: range, keys: Words) -> Floats:
         """Uniform numbers of consecutive words, (keys, 64 * words, coordinates).
 
-        Those of a coordinate lie together in memory. Words are of one run of :data:`WORDS`; the
-        next run has another seed. Common points are arranged.
+        The numbers of a coordinate are adjacent in memory. Words must be of one run of
+        :data:`WORDS`; the next run has another seed. Shared points are arranged.
         """
         run, first = divmod(words.start, WORDS)
         net = sobol_net(min(self.coordinates, NET_COORDINATES))[first : first + len(words)]
@@ -82,7 +82,7 @@ class Points:
         return out.transpose(0, 2, 1)
 
 
-#: The key that all rows of predictions have.
+#: The key that all rows of predictions share.
 COMMON = np.zeros(1, dtype=np.uint64)
 
 
@@ -90,9 +90,10 @@ COMMON = np.zeros(1, dtype=np.uint64)
 def sobol_net(coordinates: int) -> NDArray[np.uint32]:
     """A linearly scrambled Sobol sequence, (words, coordinates, points of a group in a word).
 
-    The points of ``scipy.stats.qmc.Sobol(coordinates, bits=32, rng=np.random.default_rng(0))``,
-    without importing it: that takes longer than most predictions. Matousek (1998): a random lower
-    triangular matrix of bits times each direction number, and a random shift of all points.
+    Equal to the points of ``scipy.stats.qmc.Sobol(coordinates, bits=32,
+    rng=np.random.default_rng(0))``, without importing it, which takes longer than most
+    predictions. Matousek (1998): a random lower triangular matrix of bits times each direction
+    number, and a random shift of all points.
     """
     rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(0,)))
     places = np.arange(_BITS, dtype=np.uint32)
@@ -101,11 +102,11 @@ def sobol_net(coordinates: int) -> NDArray[np.uint32]:
     matrix[:, places, places] = 1
     numbers = np.load(_DIRECTIONS)[:coordinates].astype(np.uint32)
     numbers <<= _BITS - 1 - np.arange(numbers.shape[1], dtype=np.uint32)
-    # Bits from the highest on, (coordinates, bits, direction numbers).
+    # Bits, highest first, (coordinates, bits, direction numbers).
     bits = (numbers[:, None] >> places[::-1, None]) & 1
     scrambled = ((matrix @ bits) & 1) << places[::-1, None]
     directions = scrambled.sum(axis=1, dtype=np.uint32).T
-    # In the order of the Gray code the second half of 2**k points is the first in reverse, moved.
+    # In Gray code order, the second half of 2**k points is the first half reversed and shifted.
     points = shift[None].astype(np.uint32)
     for direction in directions:
         points = np.concatenate([points, points[::-1] ^ direction])
@@ -114,13 +115,13 @@ def sobol_net(coordinates: int) -> NDArray[np.uint32]:
 
 @lru_cache
 def hashed_seed(seed: int, run: int) -> np.uint64:
-    """A seed as a random state."""
+    """A seed mixed into a random state."""
     return np.uint64(np.random.SeedSequence([seed, run]).generate_state(1, np.uint64)[0])
 
 
 def row_keys(points: Floats, allowed: Words | None = None) -> Words:
-    """A hash of what each row says: its points, and the sets it is known to lie in, (rows,)."""
-    # The same number in another writing, and NaN of any kind, say the same.
+    """A hash of each row's evidence: its points, and the sets that restrict it, (rows,)."""
+    # -0.0 and 0.0 are the same value, and so are all kinds of NaN.
     plain = np.where(np.isnan(points), np.nan, points + 0.0)
     parts = [np.ascontiguousarray(plain).view(np.uint64)]
     if allowed is not None:

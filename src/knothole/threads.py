@@ -1,7 +1,7 @@
-"""One way to run kernels on several threads, and what threads must not share.
+"""Threads around kernels, and memory that threads must not share.
 
-Kernels release the interpreter lock, so parallelism is a thread pool over chunks of rows around
-them. A chunk's result never depends on which thread computed it or on how many there are.
+Kernels release the interpreter lock, so a thread pool over chunks of rows is enough. A chunk's
+result never depends on which thread computed it or on how many threads there are.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class Memory(threading.local):
-    """Working memory to use again: every thread has its own, and pickles have none."""
+    """Reusable working memory, separate for every thread; empty after unpickling."""
 
     def once(self, make: Callable[[], T]) -> T:
-        """What a function gave when this thread first asked for what it gives."""
+        """Per-thread cache of ``make()``."""
         name = make.__name__
         if name not in self.__dict__:
             self.__dict__[name] = make()
@@ -35,9 +35,9 @@ class Memory(threading.local):
         return found
 
     def array(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
-        """An array with anything in it, this thread's until it asks for one of the name again.
+        """An uninitialised array; the thread's previous array of this name is reused.
 
-        Fresh memory takes time, most of all where a worker of Dask gives it back at once.
+        Fresh memory takes time, most of all in a Dask worker, which returns freed memory at once.
         """
         size, own = math.prod(shape), self.__dict__.get(name)
         if own is None or own.dtype != dtype or len(own) < size:
@@ -50,7 +50,7 @@ class Memory(threading.local):
 
 
 def thread_count(threads: int | None = None) -> int:
-    """Threads to use: the argument, else ``KNOTHOLE_THREADS``, else the cores we may run on."""
+    """Threads to use: the argument, else ``KNOTHOLE_THREADS``, else the cores available."""
     if threads is not None:
         return max(1, _whole("threads", threads))
     setting = os.environ.get("KNOTHOLE_THREADS")
@@ -67,7 +67,7 @@ def _whole(name: str, value: Any) -> int:
 
 
 class _Inside(threading.local):
-    """Whether this thread does a part of some work: what it calls must not start threads."""
+    """Whether this thread runs a part of some work: then nested calls must not start threads."""
 
     alone = False
 
@@ -78,7 +78,7 @@ _inside = _Inside()
 def over_chunks(
     work: Callable[[int, int], Any], n_rows: int, size: int, threads: int | None = None
 ) -> list[Any]:
-    """Call ``work(start, stop)`` for consecutive chunks of rows; results in the chunks' order."""
+    """Call ``work(start, stop)`` for consecutive chunks of rows; results in order of the chunks."""
     bounds = [(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
     many = len(bounds) > 1 and not _inside.alone
     workers = min(thread_count(threads), len(bounds)) if many else 1
@@ -98,7 +98,7 @@ def over_chunks(
 
 
 def even_size(n_rows: int, size: int, threads: int | None = None) -> int:
-    """At most ``size`` rows a chunk, so that all threads have as much to do.
+    """The chunk size, at most ``size`` rows, that gives all threads equally much to do.
 
     Examples
     --------
@@ -115,10 +115,10 @@ def even_size(n_rows: int, size: int, threads: int | None = None) -> int:
 def summed(
     work: Callable[[int, int], T], n_rows: int, blocks: tuple[int, int], threads: int | None = None
 ) -> T:
-    """The sum of records (:func:`~knothole.arrays.joined`) that ``work`` has of blocks of rows.
+    """The sum of the records (:func:`~knothole.arrays.joined`) of ``work`` for blocks of rows.
 
-    ``blocks`` are how many rows each has at least, and how many blocks there are at most: they and
-    the order of their sum are the same for any number of threads, so the bits are.
+    ``blocks``: the least number of rows in a block, and the largest number of blocks. Blocks and
+    the order of the sum are the same for any number of threads, and so is every bit of the result.
     """
     least, most = blocks
     parts = over_chunks(work, n_rows, max(least, -(-n_rows // most)), threads)
@@ -127,7 +127,7 @@ def summed(
 
 
 def threads_of(n_jobs: int | None) -> int | None:
-    """Threads that ``n_jobs`` stands for, counted as scikit-learn does; None for the default.
+    """Number of threads for ``n_jobs``, as scikit-learn defines it; None for the default.
 
     >>> threads_of(2), threads_of(None), threads_of(-1) == thread_count()
     (2, None, True)

@@ -147,7 +147,7 @@ def test_leaves_are_refitted_on_missing_training_values_given_the_target(task):
     assert peer.robust_.nan_policy_ == "lost"
     assert peer.robust_.refit_.conditioned in ("values", "scores", "labels")
     original = PEERS["knothole"].fit(training).robust_
-    np.testing.assert_array_equal(peer.robust_.ensemble_.cut, original.ensemble_.cut)
+    np.testing.assert_array_equal(peer.robust_.ensemble_.threshold, original.ensemble_.threshold)
     assert (peer.robust_.ensemble_.value != original.ensemble_.value).mean() > 0.5
     dataset = small_dataset(task, rows=500, seed=1)
     found = peer.predict(make_missing(dataset.table, 7))

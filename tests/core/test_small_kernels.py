@@ -49,7 +49,7 @@ TREE = record(parent=np.array([-1, 0, 0], np.int32), feature=np.array([0, -1, -1
 SPLITS = record(n_levels=np.array([3]), nullable=mask(1), dummy=small(1), dummy_left=mask(1, 2),
                 missing_left=mask(1), own_levels=small(1), own_start=small(1),
                 own_sets=words(1))  # fmt: skip
-NODES = record(roots=small(1), feature=np.array([0, -1, -1], np.int32), cut=np.zeros(3),
+NODES = record(roots=small(1), feature=np.array([0, -1, -1], np.int32), threshold=np.zeros(3),
                left=np.array([1, 0, 1], np.int32), missing_left=mask(3),
                set_start=np.full(3, -1, np.int32), sets=words(0))  # fmt: skip
 NUMBERS = np.zeros((2, ROWS), np.uint8)  # of the leaves of two trees

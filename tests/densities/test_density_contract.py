@@ -133,9 +133,13 @@ def test_complementary_regions_add_up(name):
     names = [variable.name for variable in density.variables_]
     evidence = points(density, kind=1.0)
     whole = np.exp(density.log_evidence(evidence))
-    for variable, cuts in (("size", [-1.0, 2.5]), ("number", [2.0, 4.5]), ("rain", [0.0, 1.0])):
+    for variable, thresholds in (
+        ("size", [-1.0, 2.5]),
+        ("number", [2.0, 4.5]),
+        ("rain", [0.0, 1.0]),
+    ):
         v = names.index(variable)
-        ends = [-np.inf, *cuts, np.inf]
+        ends = [-np.inf, *thresholds, np.inf]
         parts = [
             np.exp(density.log_evidence(evidence, [Within(v, low, high)]))
             for low, high in itertools.pairwise(ends)

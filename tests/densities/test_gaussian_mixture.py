@@ -780,16 +780,16 @@ def test_the_component_that_gains_most_is_split(monkeypatch):
 
 @pytest.mark.parametrize("normal_scores", [False, True])
 def test_cuts_have_the_mass_of_draws_below_them(normal_scores):
-    """The slow twin decodes normals: draws by rank are confined to what was seen, cuts are not."""
+    """The slow twin decodes normals: draws by rank stay among seen values, thresholds need not."""
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.lognormal(size=300), np.round(3 * rng.normal(size=300))])
     density = GaussianMixture(2, normal_scores=normal_scores, random_state=0).fit(X)
     z = stats.norm.ppf((np.arange(200_000) + 0.5) / 200_000)
     drawn = density.scores_.decode(np.column_stack([z, z]))
     for v, x in enumerate(X.T):
-        cuts = np.array([x.min() - 0.7, x.min(), 0.4, np.median(x), x.max(), x.max() + 0.3])
-        share = (drawn[:, v, None] < cuts).mean(axis=0)
-        found = stats.norm.cdf(density.cut_scores(v, cuts))
+        thresholds = np.array([x.min() - 0.7, x.min(), 0.4, np.median(x), x.max(), x.max() + 0.3])
+        share = (drawn[:, v, None] < thresholds).mean(axis=0)
+        found = stats.norm.cdf(density.threshold_scores(v, thresholds))
         np.testing.assert_allclose(found, share, atol=2e-5)
         assert (share[[0, -1]] == [0, 1]).all() == normal_scores
 

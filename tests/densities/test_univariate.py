@@ -131,10 +131,10 @@ def test_log_density_integrates_to_the_mass(name):
 
 @every
 @settings(max_examples=40, deadline=None)
-@given(cuts=st.lists(st.floats(-20, 2000), min_size=1, max_size=4), recorded=st.booleans())
-def test_complementary_regions_add_up(name, cuts, recorded):
+@given(thresholds=st.lists(st.floats(-20, 2000), min_size=1, max_size=4), recorded=st.booleans())
+def test_complementary_regions_add_up(name, thresholds, recorded):
     distribution = distribution_of(name)
-    ends = np.array([-np.inf, *sorted(cuts), np.inf])
+    ends = np.array([-np.inf, *sorted(thresholds), np.inf])
     flags = np.zeros(len(ends) - 1, dtype=np.bool_)
     parts = distribution.mass(ends[:-1], ends[1:], flags)
     assert (parts >= 0).all()
@@ -164,11 +164,11 @@ def test_samples_match_masses(name):
     distribution = distribution_of(name)
     variable, x = COLUMNS[name]
     n = 20_000
-    cut = np.nanmedian(x[~np.isinf(x)])
+    threshold = np.nanmedian(x[~np.isinf(x)])
     for state in range(STATES):
         draws = distribution.sample(np.full(n, state), np.random.default_rng(state))
         regions = [
-            (draws < cut, mass(distribution, -np.inf, cut)),
+            (draws < threshold, mass(distribution, -np.inf, threshold)),
             (draws == np.inf, mass(distribution, 0, 0, True)),
         ]
         if variable.kind is not Kind.CONTINUOUS or hasattr(distribution, "points"):
@@ -271,11 +271,11 @@ def test_scale_of_the_column(name):
     plain = start_distribution(variable, x, ones, 1, family_of(name))
     for unit in (1e-9, 1e6):
         scaled = start_distribution(variable, x * unit, ones, 1, family_of(name))
-        cuts = np.array([0.5, 2.0, 7.0])
+        thresholds = np.array([0.5, 2.0, 7.0])
         flags = np.zeros(3, dtype=np.bool_)
         np.testing.assert_allclose(
-            scaled.mass(cuts[[0, 0, 1]] * unit, cuts * unit, flags),
-            plain.mass(cuts[[0, 0, 1]], cuts, flags),
+            scaled.mass(thresholds[[0, 0, 1]] * unit, thresholds * unit, flags),
+            plain.mass(thresholds[[0, 0, 1]], thresholds, flags),
             atol=1e-9,
         )
 
@@ -437,7 +437,7 @@ def test_tails_of_a_histogram_have_the_scales_of_their_own_ends():
 
 
 def test_a_value_at_an_edge_is_in_the_bin_above():
-    """As at a cut: intervals are closed below and open above."""
+    """As at a threshold: intervals are closed below and open above."""
     x = COLUMNS["histogram"][1]
     distribution = start_distribution(CONTINUOUS, x, np.ones(len(x)), 1, "histogram")
     bins = len(distribution.edges) - 1

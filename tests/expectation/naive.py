@@ -1,7 +1,7 @@
 """Slow, obvious twins of leaf probabilities: enumerate all cells of missing values and add up.
 
-A cell is a category of a categorical variable, an interval between neighbouring cuts of a numeric
-one, or "not recorded". Its probability comes from the density's own ``log_evidence`` with
+A cell is a category of a categorical variable, an interval between neighbouring thresholds of a
+numeric one, or "not recorded". Its probability comes from the density's own ``log_evidence`` with
 regions, and its leaves from walking the trees with one representative.
 """
 
@@ -43,8 +43,8 @@ def cells_of(ensemble, density, v):
     variable = density.variables_[v]
     if variable.levels:
         return [(Within(v, codes=(c,)), float(c)) for c in range(len(variable.levels))]
-    cuts = np.unique(ensemble.cut[(ensemble.feature == v) & (ensemble.set_start < 0)])
-    edges = [-np.inf, *cuts[np.isfinite(cuts)], np.inf]
+    thresholds = np.unique(ensemble.threshold[(ensemble.feature == v) & (ensemble.set_start < 0)])
+    edges = [-np.inf, *thresholds[np.isfinite(thresholds)], np.inf]
     cells = []
     for low, high in pairwise(edges):
         point = low if np.isfinite(low) else (high - 1.0 if np.isfinite(high) else 0.0)

@@ -226,7 +226,7 @@ def two_nan_ensemble():
     nodes = Nodes(
         roots=np.array([0]),
         feature=np.array([0, -1, 0, -1, -1]),
-        cut=np.array([0.0, np.nan, 0.0, np.nan, np.nan]),
+        threshold=np.array([0.0, np.nan, 0.0, np.nan, np.nan]),
         left=np.array([1, -1, 3, -1, -1]),
         right=np.array([2, -1, 4, -1, -1]),
         missing_left=np.array([False, False, True, False, False]),
@@ -310,7 +310,7 @@ TIED = {
 
 @pytest.mark.parametrize("name", TIED)
 @pytest.mark.parametrize("levels", [(0, 0, 0), (0, 0, 0, 3)], ids=["numbers", "with categories"])
-def test_a_value_at_a_cut_goes_right_beside_a_missing_value(name, levels):
+def test_a_value_at_a_threshold_goes_right_beside_a_missing_value(name, levels):
     """As the least number above it does; the greatest number below it goes left."""
     density, method = TIED[name]
     ensemble = random_ensemble(seed=1, n_trees=4, depth=3, levels=levels)
@@ -323,7 +323,7 @@ def test_a_value_at_a_cut_goes_right_beside_a_missing_value(name, levels):
     expectation = Expectation.of(ensemble, fitted, method)
     nodes = np.flatnonzero((ensemble.feature == 0) & (ensemble.set_start < 0))
     at = np.tile(X[:1], (len(nodes), 1))
-    at[:, 0], at[:, 1] = ensemble.cut[nodes], np.nan
+    at[:, 0], at[:, 1] = ensemble.threshold[nodes], np.nan
     above, below = at.copy(), at.copy()
     above[:, 0], below[:, 0] = np.nextafter(at[:, 0], np.inf), np.nextafter(at[:, 0], -np.inf)
     probabilities, to_the_right, to_the_left = (

@@ -36,8 +36,8 @@ def test_range_of_margins_by_enumeration(seed):
             elif n:
                 choices.append([*range(n), n + 1.0])
             else:
-                cuts = ensemble.cut[(ensemble.feature == v) & (ensemble.set_start < 0)]
-                choices.append([-1e9, *np.unique(cuts)])
+                thresholds = ensemble.threshold[(ensemble.feature == v) & (ensemble.set_start < 0)]
+                choices.append([-1e9, *np.unique(thresholds)])
         leaves = np.concatenate(
             [ensemble.leaves(np.array([values], dtype=float)) for values in product(*choices)]
         )

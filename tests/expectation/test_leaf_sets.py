@@ -41,8 +41,8 @@ def left_over(ensemble, node, x, numbers):
         rest = dict(numbers)
         if ensemble.set_start[node] < 0:
             low, high, absent = numbers.get(v, (-np.inf, np.inf, ensemble.columns.nullable[v]))
-            cut = ensemble.cut[node]
-            low, high = (max(low, cut), high) if right else (low, min(high, cut))
+            threshold = ensemble.threshold[node]
+            low, high = (max(low, threshold), high) if right else (low, min(high, threshold))
             rest[v] = low, high, absent and right != ensemble.missing_left[node]
             if low >= high and not rest[v][2]:
                 continue
@@ -53,7 +53,7 @@ def left_over(ensemble, node, x, numbers):
 def goes_right(ensemble, node, x):
     if ensemble.set_start[node] >= 0:
         return not has(ensemble.sets, ensemble.set_start[node], int(x))
-    return not ensemble.missing_left[node] if x == NOT_RECORDED else x >= ensemble.cut[node]
+    return not ensemble.missing_left[node] if x == NOT_RECORDED else x >= ensemble.threshold[node]
 
 
 def case(seed, density="Mixture", **options):
@@ -193,7 +193,7 @@ def test_a_tree_of_64_leaves_has_every_bit():
 
 
 def test_a_single_missing_number_is_answered_as_by_walks():
-    """Also where a cut lies outside of what arrives at its split."""
+    """Also where a threshold lies outside of what arrives at its split."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3)) + rng.integers(0, 3, (300, 1))
     ensemble = random_ensemble(seed=5, levels=(0,) * 3, n_trees=20, depth=5)
@@ -228,7 +228,10 @@ def regions_of_leaves(ensemble, node, low, high):
         yield left, low, high
         return
     below, above = high.copy(), low.copy()
-    below[v], above[v] = min(high[v], ensemble.cut[node]), max(low[v], ensemble.cut[node])
+    below[v], above[v] = (
+        min(high[v], ensemble.threshold[node]),
+        max(low[v], ensemble.threshold[node]),
+    )
     yield from regions_of_leaves(ensemble, left, low, below)
     yield from regions_of_leaves(ensemble, left + 1, above, high)
 

@@ -35,7 +35,7 @@ from knothole.expectation.monte_carlo.statistics import (
     mean_and_error,
     quantiles_of,
 )
-from knothole.expectation.tables import Lookup, NodeArrays, cut_cells
+from knothole.expectation.tables import Lookup, NodeArrays, threshold_cells
 from knothole.expectation.tolerance import SHARE, SPREAD_OF_PROBABILITIES
 from knothole.trees.links import Link
 
@@ -153,14 +153,14 @@ def test_divided_draws_lead_where_walks_do(columns, trees, depth, outputs):
 
 
 def test_draws_at_cuts_go_right_when_they_are_divided(numbers, ensemble):
-    """A draw at a cut and its neighbours, where one of two cells or its neighbour may be taken."""
+    """A draw at a threshold and its neighbours, where it may count for one of two cells."""
     columns = ensemble.columns.describe(numbers)
     fitted = GaussianMixture(2, random_state=0).fit(numbers, columns=columns)
     engine = Expectation.of(ensemble, fitted).monte_carlo
-    cuts = [np.unique(ensemble.cut[ensemble.feature == v]) for v in range(4)]
+    thresholds = [np.unique(ensemble.threshold[ensemble.feature == v]) for v in range(4)]
     rng = np.random.default_rng(0)
     points, draws = np.full((200, 4), np.nan), np.empty((200, 4, 64))
-    for v, own in enumerate(cuts):
+    for v, own in enumerate(thresholds):
         near = [own, np.nextafter(own, np.inf), np.nextafter(own, -np.inf), [-1e300, 1e300]]
         near = np.concatenate(near)
         few = rng.choice(near[np.isfinite(near)], (200, 2))  # two values each
@@ -206,9 +206,11 @@ def test_splits_that_are_left_lead_where_walks_do(seed, density, outputs, monkey
 
 
 def test_many_cuts_have_more_than_an_octet_and_rounded_steps_tell_enough(numbers):
-    """Against walks. (A variable with more than 255 cuts has another octet for the next ones.)"""
+    """Against walks. (A variable with more than 255 thresholds takes a second byte.)"""
     ensemble = random_ensemble(seed=3, levels=(0,) * 3, n_trees=60, depth=6)
-    ensemble = replace(ensemble, cut=np.random.default_rng(1).normal(size=ensemble.cut.shape))
+    ensemble = replace(
+        ensemble, threshold=np.random.default_rng(1).normal(size=ensemble.threshold.shape)
+    )
     fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers[:, :3])
     rows = np.where(np.random.default_rng(0).random((30, 3)) < 0.6, np.nan, numbers[:30, :3])
     expectation = Expectation.of(ensemble, fitted)
@@ -341,8 +343,8 @@ def test_four_words_settle_a_prediction_and_more_where_they_must(scale, density,
 @pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
 def test_draws_that_agree_have_the_error_of_what_so_many_can_tell(density, numbers, ensemble):
     fitted = DENSITIES[density]({}).fit(numbers)
-    far = np.where(np.isin(ensemble.feature, [1, 2]), 1e9, ensemble.cut)  # no draw is there
-    model = replace(ensemble, link=Link("sigmoid"), cut=far)
+    far = np.where(np.isin(ensemble.feature, [1, 2]), 1e9, ensemble.threshold)  # no draw is there
+    model = replace(ensemble, link=Link("sigmoid"), threshold=far)
     rows = numbers[:9].copy()
     rows[:, [1, 2]] = np.nan
     expectation = Expectation.of(model, fitted)
@@ -352,7 +354,7 @@ def test_draws_that_agree_have_the_error_of_what_so_many_can_tell(density, numbe
 
 
 @pytest.mark.parametrize(
-    "cuts",
+    "thresholds",
     [
         np.array([]),
         np.array([1.0]),
@@ -363,13 +365,13 @@ def test_draws_that_agree_have_the_error_of_what_so_many_can_tell(density, numbe
         np.array([-1.7e308, 0.0, 1.7e308]),
     ],
 )
-def test_places_among_thresholds_are_exact(cuts):
+def test_places_among_thresholds_are_exact(thresholds):
     """Draws at and next to every threshold, and not recorded ones, against comparisons."""
-    finite = cuts[np.isfinite(cuts)]
+    finite = thresholds[np.isfinite(thresholds)]
     near = np.concatenate([finite, np.nextafter(finite, np.inf), np.nextafter(finite, -np.inf)])
     values = np.resize(np.append(near, [0.0, -1e300, 1e300, np.inf]), (LANES, 64))
-    offset = np.array([0, len(cuts) + 2])
-    look = Lookup(*cut_cells([cuts]), offset, np.array([0], np.int32), np.array([True]))
+    offset = np.array([0, len(thresholds) + 2])
+    look = Lookup(*threshold_cells([thresholds]), offset, np.array([0], np.int32), np.array([True]))
     no_nodes = NodeArrays(
         *(np.empty(0, kind) for kind in ["i4", "i4", "f8", "i4", "?", "i4", "u8"])
     )
@@ -382,9 +384,9 @@ def test_places_among_thresholds_are_exact(cuts):
             draws[None, None], forest, slots_of(look)[0], word, places, masks
         )
     draws = values.ravel()
-    expected = np.sum(draws[:, None] >= cuts, axis=1)
-    expected[draws == np.inf] = len(cuts) + 2
-    if len(cuts):
+    expected = np.sum(draws[:, None] >= thresholds, axis=1)
+    expected[draws == np.inf] = len(thresholds) + 2
+    if len(thresholds):
         np.testing.assert_array_equal(places[0, 0], expected)
 
 

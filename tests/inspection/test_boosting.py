@@ -88,7 +88,7 @@ def test_a_split_is_the_best_of_all_that_there_are():
     feature, left = best[1]
     assert grown.trees.feature[0, 0] == feature
     gone = np.isnan(inputs[:, feature])
-    own = np.where(gone, grown.trees.missing_left[0, 0], inputs[:, feature] < grown.cut[0, 0])
+    own = np.where(gone, grown.trees.missing_left[0, 0], inputs[:, feature] < grown.threshold[0, 0])
     assert_array_equal(own, left)
     for number in np.unique(margin):  # every leaf has Newton's step, times the rate
         rows = margin == number

@@ -83,15 +83,17 @@ def second_order(y, weight):
 def gains(X, y, weight, loss):
     """The exact expected gain of every split, by (column, the least code on the right)."""
     whole, found = loss(y, weight), {}
-    for column, cut in product(range(X.shape[1]), LEVELS[1:]):
-        left = X[:, column] < cut
-        found[column, cut] = whole - loss(y[left], weight[left]) - loss(y[~left], weight[~left])
+    for column, threshold in product(range(X.shape[1]), LEVELS[1:]):
+        left = X[:, column] < threshold
+        found[column, threshold] = (
+            whole - loss(y[left], weight[left]) - loss(y[~left], weight[~left])
+        )
     return found
 
 
 def first_split(model):
     ensemble = read(model)
-    return int(ensemble.feature[0]), int(np.ceil(ensemble.cut[0]))
+    return int(ensemble.feature[0]), int(np.ceil(ensemble.threshold[0]))
 
 
 CASES = {

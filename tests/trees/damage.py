@@ -28,7 +28,7 @@ class KeptChild:
     def ask(self, name: str, path: Path, X: np.ndarray | None = None) -> dict[str, np.ndarray]:
         if self.child is None or self.name != name or not self.child.alive:
             self.close()
-            self.child, self.name = quarantine.Child(name), name
+            self.child, self.name = quarantine.LibraryProcess(name), name
         return self.child.ask(path, X)
 
     def close(self) -> None:

@@ -110,13 +110,13 @@ def random_nodes(shape, rng):
     )
     feature = np.where(leaf, -1, rng.integers(0, len(shape.levels), n)).astype(np.int32)
     set_start, sets = _random_sets(feature, np.array(shape.levels), rng)
-    cut = np.where(rng.random(n) < 0.05, np.inf, np.round(rng.normal(size=n), 1))
+    threshold = np.where(rng.random(n) < 0.05, np.inf, np.round(rng.normal(size=n), 1))
     place = rng.permutation(n).astype(np.int32)  # where node i is stored
     by_place = np.argsort(place)
     return Nodes(
         roots=place[roots] if roots else np.zeros(0, dtype=np.int32),
         feature=feature[by_place],
-        cut=cut[by_place],
+        threshold=threshold[by_place],
         left=np.where(leaf, -1, place[left])[by_place],
         right=np.where(leaf, -1, place[right])[by_place],
         missing_left=rng.random(n) < 0.5,
@@ -140,5 +140,5 @@ def _random_sets(feature, levels, rng):
 
 
 def random_rows(ensemble, n_rows, seed=0):
-    """Rows at and around cuts, with NaN and unseen categories; see ``probe_rows``."""
+    """Rows at and around thresholds, with NaN and unseen categories; see ``probe_rows``."""
     return probe_rows(ensemble, n_rows, np.random.default_rng(seed))

@@ -20,7 +20,7 @@ from knothole.trees import verify
 from knothole.trees.read import read, write
 from knothole.trees.readers import catboost as reader
 from knothole.trees.readers.catboost import name_levels
-from knothole.trees.thresholds import cut_less_equal_float32
+from knothole.trees.thresholds import exact_less_equal_float32
 
 POLICIES = ["SymmetricTree", "Lossguide", "Depthwise"]
 TINY = {
@@ -215,9 +215,9 @@ def test_cuts_are_exact_in_float64(policy):
     X[40:80, 1] *= 3e38
     model = cb.CatBoostRegressor(grow_policy=policy, border_count=30, **TINY).fit(X, y)
     ensemble = read(model)
-    cuts = ensemble.cut[~np.isnan(ensemble.cut)]
-    column = ensemble.feature[~np.isnan(ensemble.cut)]
-    around = verify.steps_around(cuts)
+    thresholds = ensemble.threshold[~np.isnan(ensemble.threshold)]
+    column = ensemble.feature[~np.isnan(ensemble.threshold)]
+    around = verify.steps_around(thresholds)
     rows = np.zeros((around.size, X.shape[1]))
     rows[np.arange(around.size), np.tile(column, len(around))] = around.ravel()
     assert_parity(model, rows, ensemble, rows)
@@ -225,9 +225,9 @@ def test_cuts_are_exact_in_float64(policy):
 
 def test_borders_become_cuts_by_slow_search():
     borders = np.array([0.0, 1.5, -2.25, 1e-45, np.finfo(np.float32).max], dtype=np.float32)
-    for border, cut in zip(borders, cut_less_equal_float32(borders), strict=True):
+    for border, threshold in zip(borders, exact_less_equal_float32(borders), strict=True):
         with np.errstate(over="ignore"):
-            assert np.float32(cut) > border >= np.float32(np.nextafter(cut, -np.inf))
+            assert np.float32(threshold) > border >= np.float32(np.nextafter(threshold, -np.inf))
 
 
 def test_more_borders_and_values_than_fit_in_a_byte():
@@ -236,7 +236,7 @@ def test_more_borders_and_values_than_fit_in_a_byte():
     options = {**TINY, "iterations": 150, "depth": 5, "border_count": 2000}
     model = cb.CatBoostRegressor(**options).fit(x, np.sin(50 * x))
     ensemble = read(model)
-    assert len(np.unique(ensemble.cut)) > 255
+    assert len(np.unique(ensemble.threshold)) > 255
     assert_parity(model, x, ensemble, x)
     codes = pd.DataFrame({"c": rng.integers(0, 250, 2000)})
     options |= {"one_hot_max_size": 255}
@@ -549,7 +549,8 @@ def test_files_read_like_the_live_model(form, policy, tmp_path):
     live = read(model if form == "cbm" else cb.CatBoost().load_model(str(path), format="json"))
     filed = read(path)
     np.testing.assert_allclose(filed.value, read(model).value, rtol=1e-15)
-    for name in ("roots", "feature", "cut", "left", "missing_left", "set_start", "sets", "value",
+    for name in ("roots", "feature", "threshold", "left", "missing_left", "set_start", "sets",
+    "value",
                  "native_leaf", "base", "tree_weight"):  # fmt: skip
         np.testing.assert_array_equal(getattr(filed, name), getattr(live, name), err_msg=name)
     assert filed.columns == live.columns

@@ -137,7 +137,7 @@ def test_what_catboost_does_not_look_at_in_json_changes_nothing(contents, change
     path.write_bytes(changed(contents, change))
     found = read.read(path)
     path.write_bytes(contents["json"])
-    np.testing.assert_array_equal(found.cut, read.read(path).cut)
+    np.testing.assert_array_equal(found.threshold, read.read(path).threshold)
 
 
 def test_json_of_which_whole_trees_are_missing_is_refused(contents, tmp_path):

@@ -141,7 +141,10 @@ def test_a_hang_ends(tmp_path, monkeypatch):
     path = tmp_path / "model.ubj"
     path.write_bytes(bytes(train("dart").save_raw("ubj")))
     monkeypatch.setattr(quarantine, "TIMEOUT", 0.0)
-    with quarantine.Child("xgboost") as child, pytest.raises(DamagedFile, match="longer than"):
+    with (
+        quarantine.LibraryProcess("xgboost") as child,
+        pytest.raises(DamagedFile, match="longer than"),
+    ):
         child.ask(path, np.zeros((1, 4)))
 
 
@@ -149,7 +152,7 @@ def test_one_child_answers_for_one_file(tmp_path, monkeypatch):
     """As ``read`` does it outside of these tests."""
     path = tmp_path / "model.ubj"
     path.write_bytes(bytes(train("dart").save_raw("ubj")))
-    with quarantine.Child("xgboost") as child:
+    with quarantine.LibraryProcess("xgboost") as child:
         answer = child.ask(path, np.zeros((2, 4)))
         assert answer["margin"].shape == (2, 1) and answer["leaves"].shape == (2, 4)
         assert child.alive

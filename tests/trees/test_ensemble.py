@@ -19,7 +19,7 @@ def stump(**changes):
     nodes = {
         "roots": np.array([0, 3]),
         "feature": np.array([0, -1, -1, -1]),
-        "cut": np.array([1.5, np.nan, np.nan, np.nan]),
+        "threshold": np.array([1.5, np.nan, np.nan, np.nan]),
         "left": np.array([1, 0, 0, 0]),
         "right": np.array([2, 0, 0, 0]),
         "missing_left": np.array([True, False, False, False]),
@@ -61,8 +61,8 @@ def test_layout(ensemble):
     assert sorted(children.tolist()) == list(range(len(ensemble.feature)))
     tree = np.searchsorted(ensemble.roots, np.arange(len(ensemble.feature)), side="right") - 1
     assert np.array_equal(tree[leaf], ensemble.leaf_tree)
-    assert np.isnan(ensemble.cut[leaf]).all()
-    assert not np.isnan(ensemble.cut[inner][ensemble.set_start[inner] < 0]).any()
+    assert np.isnan(ensemble.threshold[leaf]).all()
+    assert not np.isnan(ensemble.threshold[inner][ensemble.set_start[inner] < 0]).any()
 
 
 def test_children_of_leaves_are_ignored():
@@ -88,11 +88,11 @@ DAMAGED = {
     "column outside": ({"feature": np.array([2, -1, -1, -1])}, "column"),
     "column below -1": ({"feature": np.array([0, -2, -1, -1])}, "column"),
     "column that wraps around": ({"feature": np.array([2**32, -1, -1, -1])}, "32 bits"),
-    "no threshold": ({"cut": np.full(4, np.nan)}, "threshold"),
+    "no threshold": ({"threshold": np.full(4, np.nan)}, "threshold"),
     "leaf NaN": ({"value": np.array([[0.0], [np.nan], [0], [0]])}, "leaf value"),
     "leaf infinite": ({"value": np.array([[0.0], [0], [0], [np.inf]])}, "leaf value"),
     "short values": ({"value": np.zeros((3, 1))}, "lengths"),
-    "short cuts": ({"cut": np.zeros(3)}, "lengths"),
+    "short thresholds": ({"threshold": np.zeros(3)}, "lengths"),
     "short missing side": ({"missing_left": np.zeros(3, dtype=bool)}, "lengths"),
     "short leaf numbers": ({"native_leaf": np.zeros(3, dtype=int)}, "lengths"),
     "short set starts": (
@@ -121,7 +121,7 @@ def test_longer_cycles_are_refused():
     """Node 1 leads back to node 0."""
     nodes = stump(
         feature=np.array([0, 1, -1, -1]),
-        cut=np.zeros(4),
+        threshold=np.zeros(4),
         left=np.array([1, 0, 0, 0]),
         right=np.array([2, 3, 0, 0]),
         roots=np.array([0]),

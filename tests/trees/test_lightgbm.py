@@ -169,7 +169,7 @@ def test_every_leaf_and_split():
             codes = np.flatnonzero(verify.left_codes(ensemble, node))
             assert "||".join(map(str, codes)) == dumped["threshold"]
         elif ZERO < abs(dumped["threshold"]) < 1e300:  # the dump says 1e300 for infinity
-            assert ensemble.cut[node] == np.nextafter(dumped["threshold"], np.inf)
+            assert ensemble.threshold[node] == np.nextafter(dumped["threshold"], np.inf)
         left = ensemble.left[node]
         return compare(dumped["left_child"], left) + compare(dumped["right_child"], left + 1)
 
@@ -408,9 +408,11 @@ def test_thresholds_of_any_size(scale):
     X[::10] = np.nan
     y = np.arange(200) % 50 + 10.0 * np.isnan(X[:, 0])
     model = train(X, y, categorical="auto", num_leaves=31, max_bin=255)
-    cuts = read(model).cut
-    cuts = cuts[np.isfinite(cuts)]
-    near = np.concatenate([cuts, np.nextafter(cuts, -np.inf), np.nextafter(cuts, np.inf)])
+    thresholds = read(model).threshold
+    thresholds = thresholds[np.isfinite(thresholds)]
+    near = np.concatenate(
+        [thresholds, np.nextafter(thresholds, -np.inf), np.nextafter(thresholds, np.inf)]
+    )
     assert_parity(model, read(model), np.append(near, np.nan)[:, None])
 
 
@@ -420,7 +422,7 @@ def test_leaf_that_only_a_nan_reaches():
     X[:100] = np.nan
     model = train(X, np.isnan(X[:, 0]) * 5.0, categorical="auto", num_leaves=2)
     ensemble = read(model)
-    assert np.isposinf(ensemble.cut[ensemble.feature >= 0]).all()
+    assert np.isposinf(ensemble.threshold[ensemble.feature >= 0]).all()
     assert_parity(model, ensemble, np.array([[np.nan], [-1e300], [np.finfo(float).max]]))
 
 
@@ -629,7 +631,7 @@ def test_booster_without_trees():
 
 
 def same_ensemble(one, other):
-    arrays = ["roots", "feature", "cut", "left", "missing_left", "set_start", "sets", "value"]
+    arrays = ["roots", "feature", "threshold", "left", "missing_left", "set_start", "sets", "value"]
     arrays += ["native_leaf", "tree_output", "tree_weight", "base", "sentinel"]
     for name in arrays:
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)

@@ -86,7 +86,7 @@ def test_values_weights_and_leaves_stay(case):
 
 
 @pytest.mark.parametrize(
-    ("cut", "left"),
+    ("threshold", "left"),
     [
         (-0.5, set()),
         (0.0, set()),
@@ -97,16 +97,16 @@ def test_values_weights_and_leaves_stay(case):
         (np.inf, {0, 1, 2, 3}),
     ],
 )
-def test_a_split_on_a_dummy_is_a_set_of_categories(cut, left):
+def test_a_split_on_a_dummy_is_a_set_of_categories(threshold, left):
     ensemble = random_ensemble(n_trees=1, depth=1, levels=(0, 0, 0))
     root = int(ensemble.roots[0])
-    ensemble.cut.flags.writeable = True
+    ensemble.threshold.flags.writeable = True
     ensemble.feature.flags.writeable = True
-    ensemble.cut[root], ensemble.feature[root] = cut, 1
+    ensemble.threshold[root], ensemble.feature[root] = threshold, 1
     columns = Columns(ensemble.columns.columns, (OneHotGroup("hue", (0, 1, 2), baseline=True),))
     over_variables = in_variables(ensemble, columns)
     assert over_variables.n_levels.tolist() == [4]
-    assert np.isnan(over_variables.cut[root])
+    assert np.isnan(over_variables.threshold[root])
     word = int(over_variables.sets[over_variables.set_start[root]])
     assert {c for c in range(4) if word >> c & 1} == left
 

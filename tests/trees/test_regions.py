@@ -35,8 +35,8 @@ def slow_walk(ensemble):
             goes_left = set(np.flatnonzero(left_codes(ensemble, node)).tolist())
             sides = [(low, high, codes & goes_left), (low, high, codes - goes_left)]
         else:
-            cut = float(ensemble.cut[node])
-            sides = [(low, min(high, cut), codes), (max(low, cut), high, codes)]
+            threshold = float(ensemble.threshold[node])
+            sides = [(low, min(high, threshold), codes), (max(low, threshold), high, codes)]
         arriving[node] = (low, high, codes, missing)
         visit(left, region | {column: (*sides[0], missing and nan_left)})
         visit(left + 1, region | {column: (*sides[1], missing and not nan_left)})
@@ -120,7 +120,7 @@ def only_nan_ensemble():
     nodes = Nodes(
         roots=np.array([0], dtype=np.int32),
         feature=np.array([0, 0, -1, -1, 1, -1, -1], dtype=np.int32),
-        cut=np.array([1.0, 2.0, 0, 0, 0, 0, 0]),
+        threshold=np.array([1.0, 2.0, 0, 0, 0, 0, 0]),
         left=np.array([1, 2, -1, -1, 5, -1, -1], dtype=np.int32),
         right=np.array([4, 3, -1, -1, 6, -1, -1], dtype=np.int32),
         missing_left=np.array([True, False, False, False, False, False, False]),

@@ -336,7 +336,7 @@ def test_the_self_check_notices_a_cut_that_is_nearly_right(monkeypatch):
     X, y, _ = make_data()
     model = DecisionTreeRegressor(max_depth=4).fit(X, y)
     read(model)
-    monkeypatch.setattr(reader, "cut_less_equal_float32", lambda t: np.nextafter(t, np.inf))
+    monkeypatch.setattr(reader, "exact_less_equal_float32", lambda t: np.nextafter(t, np.inf))
     with pytest.raises(ReaderMismatch, match="sends the row"):
         read(model)
 

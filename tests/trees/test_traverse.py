@@ -17,7 +17,7 @@ LEVELS = 12
 
 
 def slow_leaf(ensemble, tree, row):
-    """The rule, word by word: left iff x < cut, or x in the set, or x is NaN and NaN goes left."""
+    """The rule: left iff x < threshold, or x in the set, or x is NaN and NaN goes left."""
     node = int(ensemble.roots[tree])
     while ensemble.feature[node] >= 0:
         column = int(ensemble.feature[node])
@@ -33,7 +33,7 @@ def slow_leaf(ensemble, tree, row):
             code = int(x) if 0 <= x < n_levels else n_levels
             left = int(ensemble.sets[start + code // 64]) >> (code % 64) & 1 == 1
         else:
-            left = x < float(ensemble.cut[node])
+            left = x < float(ensemble.threshold[node])
         node = int(ensemble.left[node]) + (0 if left else 1)
     return int(ensemble.left[node])
 
@@ -122,7 +122,7 @@ def test_no_value_steps_off_its_leaf():
         Nodes(
             roots=np.array([0]),
             feature=np.array([0, 0, -1, -1, -1]),
-            cut=np.array([0.0, -1.0, np.nan, np.nan, np.nan]),
+            threshold=np.array([0.0, -1.0, np.nan, np.nan, np.nan]),
             left=np.array([1, 3, 0, 0, 0]),
             right=np.array([2, 4, 0, 0, 0]),
             missing_left=np.ones(5, dtype=bool),

@@ -22,7 +22,7 @@ def arrives(ensemble, row, target):
         if ensemble.set_start[node] >= 0:
             left = left_codes(ensemble, node)[int(x)]
         else:
-            left = x < ensemble.cut[node]
+            left = x < ensemble.threshold[node]
         node = int(ensemble.left[node]) + (not left)
     return node == target
 
@@ -43,10 +43,10 @@ def test_steered_rows_arrive_next_to_the_threshold(model):
     found = [arrives(ensemble, row, node) for row, node in zip(rows, inner.tolist(), strict=True)]
     assert np.mean(found) >= (0.8 if model == "categories" else 1.0)
     numeric = ensemble.set_start[inner] < 0
-    cut, at = ensemble.cut[inner], rows[np.arange(len(inner)), ensemble.feature[inner]]
-    step = np.spacing(np.abs(cut).astype(np.float32)).astype(np.float64)
-    assert (np.abs(at - cut)[numeric] <= 2 * step[numeric]).all()
-    assert {*np.sign(at - cut)[numeric]} == {-1.0, 0.0, 1.0}
+    threshold, at = ensemble.threshold[inner], rows[np.arange(len(inner)), ensemble.feature[inner]]
+    step = np.spacing(np.abs(threshold).astype(np.float32)).astype(np.float64)
+    assert (np.abs(at - threshold)[numeric] <= 2 * step[numeric]).all()
+    assert {*np.sign(at - threshold)[numeric]} == {-1.0, 0.0, 1.0}
 
 
 def test_rows_have_missing_values_and_one_has_nothing_else():

@@ -55,7 +55,7 @@ def test_a_file_needs_its_library(library, tmp_path, monkeypatch):
     (tmp_path / f"{library}.py").write_text("raise ImportError('not installed')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
     message = rf"not installed.*pip install 'knothole\[{library}\]'"
-    with quarantine.Child(library) as child, pytest.raises(MissingExtra, match=message):
+    with quarantine.LibraryProcess(library) as child, pytest.raises(MissingExtra, match=message):
         child.ask(path, np.zeros((1, 1)))
 
 

@@ -295,7 +295,7 @@ def test_default_tolerance_is_met_on_real_tables():
 
 @pytest.mark.parametrize("normal_scores", [False, True])
 def test_a_single_number_has_the_masses_of_its_intervals(normal_scores):
-    """The slow twin: between two cuts of the trees, every value has the same prediction.
+    """The slow twin: between two thresholds of the trees, every value has the same prediction.
 
     The mass of each such interval is the density's own, by another way.
     """
@@ -312,7 +312,7 @@ def test_a_single_number_has_the_masses_of_its_intervals(normal_scores):
         rows[:, v] = np.nan
         margin, error = robust.margin(rows, return_error=True)
         assert not error.any()
-        ends = [-np.inf, *np.unique(ensemble.cut[ensemble.feature == v]), np.inf]
+        ends = [-np.inf, *np.unique(ensemble.threshold[ensemble.feature == v]), np.inf]
         base = robust.density_.score_samples(rows)
         slow, total = np.zeros(6), np.zeros(6)
         for low, high in itertools.pairwise(ends):
@@ -347,7 +347,7 @@ def test_a_single_number_is_exact_through_links_under_a_mixture(classes):
         rows[3:, 4] = np.nan
         found, error = robust.predict_proba(rows, return_error=True)
         assert not error.any()
-        ends = [-np.inf, *np.unique(ensemble.cut[ensemble.feature == v]), np.inf]
+        ends = [-np.inf, *np.unique(ensemble.threshold[ensemble.feature == v]), np.inf]
         base = robust.density_.score_samples(rows)
         slow, total = np.zeros((6, classes)), np.zeros(6)
         for low, high in itertools.pairwise(ends):

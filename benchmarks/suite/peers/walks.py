@@ -36,7 +36,7 @@ def goes_left(ensemble: Ensemble, node: int, values: Floats) -> Floats:
     """Whether each value goes left at a split: 1 or 0, NaN at a missing value."""
     missing = np.isnan(values)
     if ensemble.set_start[node] < 0:
-        left = values < ensemble.cut[node]
+        left = values < ensemble.threshold[node]
     else:
         left = left_codes(ensemble, node)[np.where(missing, 0, values).astype(np.int64)]
     return np.where(missing, np.nan, left)

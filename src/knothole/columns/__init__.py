@@ -1,1 +1,1 @@
-"""Tables in; typed columns, variables and evidence out."""
+"""From tables to typed columns, variables and evidence, and back to tables."""

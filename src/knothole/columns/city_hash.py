@@ -1,4 +1,4 @@
-"""The hash by which CatBoost knows categories: the lower half of the CityHash64 of their text."""
+"""The hash that CatBoost stores categories by: the lower half of their text's CityHash64."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from knothole.errors import InvalidInput
 
 MASK = 2**64 - 1
-# Of CityHash64 and its mixing function.
+# Constants of CityHash64 and of its mixing function.
 K0, K1, K2, K3 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F, 0xC949D7C7509E6557
 MIX = 0x9DDFEA08EB382D69
 
@@ -36,7 +36,7 @@ def hash_of(value: Hashable) -> int:
 
 
 def text_for(hash_value: int) -> bytes:
-    """Some text with this hash: to the model, as good as the real name of the category."""
+    """A text with this hash, which the model cannot tell from the category's real name."""
     tail = int.from_bytes(b"knothole", "little")
     mixed = _rotate(tail + 16, 16)
     head = _unmix(hash_value ^ tail, mixed)
@@ -53,7 +53,7 @@ def _shift_mix(x: int) -> int:
 
 
 def _mix(u: int, v: int) -> int:
-    """CityHash's function of two words."""
+    """CityHash's mixing function of two words."""
     a = _shift_mix((u ^ v) * MIX & MASK)
     return _shift_mix((v ^ a) * MIX & MASK) * MIX & MASK
 
@@ -66,7 +66,7 @@ def _unmix(mixed: int, v: int) -> int:
 
 
 def _city_hash(text: bytes) -> int:
-    """CityHash64 in its first version, the one CatBoost has."""
+    """CityHash64 in its first version, which CatBoost uses."""
     n = len(text)
     if n == 0:
         return K2

@@ -1,4 +1,4 @@
-"""What the columns of a table are, and their encoding as one float64 matrix.
+"""Descriptions of a table's columns, and their encoding as one float64 matrix.
 
 A **column** is what the tree model splits on, in the model's own order. A **variable** is what a
 density is over: a column, or a one-hot group of columns taken as one categorical. In a matrix,
@@ -58,15 +58,15 @@ __all__ = [
     "Variable",
 ]  # fmt: skip
 
-#: How one-hot groups are given: looked for, or by name with the names (or positions) of their
-#: columns.
+#: One-hot groups: detected, or given as a mapping from a name to the names (or positions) of
+#: the group's columns.
 OneHotGroups = Literal["auto"] | Mapping[str, Sequence[str | int]]
 
 # --- columns, one-hot groups and variables -------------------------------------------------------
 
 
 class Kind(StrEnum):
-    """What the values of a column are."""
+    """The kind of values that a column has."""
 
     CONTINUOUS = "continuous"
     INTEGER = "integer"
@@ -75,11 +75,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name, its kind, and for a categorical its levels in the order of codes.
+    """One column: its name, its kind and, if categorical, its levels in the order of their codes.
 
-    ``nullable`` says that NaN can be the model's own value here: "not recorded" is a state of the
-    variable, which a density gives a probability of its own. An ``auxiliary`` column is no feature
-    of the model: it tells of the features, and tables may lack it.
+    In a ``nullable`` column NaN can be a value that the model knows: "not recorded" is a state of
+    the variable, with a probability under the density. An ``auxiliary`` column is not a feature of
+    the model; it carries information about the features, and tables may lack it.
     """
 
     name: str
@@ -89,19 +89,19 @@ class Column:
     auxiliary: bool = False
 
     def variable(self, position: int) -> Variable:
-        """The variable that a column in this position is by itself."""
+        """The variable of this column alone, in this position."""
         levels = self.levels
         if self.nullable and self.kind is Kind.CATEGORICAL and None not in levels:
             levels += (None,)
         return Variable(self.name, self.kind, levels, (position,), self.nullable)
 
     def seen_in(self, source: RawColumn) -> Column:
-        """The column with the kind and levels that a table shows."""
+        """The column with the kind and levels found in a table."""
         if self.kind is not Kind.CATEGORICAL:
             whole = is_whole(numbers_of(source))
             return replace(self, kind=Kind.INTEGER if whole else Kind.CONTINUOUS)
         if not self.levels and source.levels is not None:
-            return replace(self, levels=source.levels)  # declared ones that do not occur included
+            return replace(self, levels=source.levels)  # includes declared levels that do not occur
         observed = observed_levels(source)
         check_same_encoding(self.name, self.levels, observed)
         known = set(self.levels)
@@ -132,7 +132,7 @@ class Variable:
 def variable_of(
     column: str | int, names: Sequence[str], variables: Sequence[Variable], parameter: str
 ) -> int:
-    """Variable of a column that a parameter names or gives by position, or of a one-hot group."""
+    """The variable of a column given by name or position in a parameter, or of a one-hot group."""
     variable_names = [variable.name for variable in variables]
     if column in variable_names and column not in names:
         return variable_names.index(str(column))
@@ -144,7 +144,7 @@ def variable_of(
 class OneHotGroup:
     """Dummy columns (by position) that together encode one categorical variable.
 
-    ``baseline`` says that a row of zeros is a category of its own, as after
+    If ``baseline``, a row of zeros is a category too, as after
     ``pd.get_dummies(drop_first=True)``; its code comes after those of the dummies.
     """
 
@@ -153,7 +153,7 @@ class OneHotGroup:
     baseline: bool = False
 
     def variable(self, members: Sequence[Column]) -> Variable:
-        """The variable that the one-hot group is, of these columns."""
+        """The one-hot group as a variable, given all columns."""
         levels: tuple[Hashable, ...] = tuple(member.name for member in members)
         if self.baseline:
             levels += (BASELINE,)
@@ -168,8 +168,7 @@ class Columns:
     """The columns of a table, in order, and the one-hot groups among them.
 
     ``named`` is False where the names were made up (a numpy array, a model without feature
-    names): then only the number of columns is checked, not their names. Auxiliary columns come
-    after the features.
+    names); then only the number of columns is checked. Auxiliary columns come after the features.
 
     Examples
     --------
@@ -232,19 +231,20 @@ class Columns:
         categorical: Sequence[str | int] | None = None,
         one_hot: OneHotGroups | None = None,
     ) -> Columns:
-        """Describe a table's columns by what they hold.
+        """Describe a table's columns by their contents.
 
-        Text and pandas' ``category`` are categorical, with the declared levels or else those that
-        occur, sorted. Numbers are integer where every observed one is whole, else continuous.
+        Text and pandas' ``category`` are categorical, with the declared levels or, without any, the
+        sorted distinct entries. Numbers are integer if every observed one is whole, else
+        continuous.
 
         Parameters
         ----------
         table : numpy array, pandas or polars DataFrame, Arrow table
         categorical : sequence of names or positions, optional
-            Columns of numbers that are codes of categories.
+            Numeric columns whose numbers are codes of categories.
         one_hot : "auto" or mapping from a name to column names or positions, optional
-            One-hot groups: looked for by the naming ``prefix_level`` of ``pd.get_dummies`` and
-            ``OneHotEncoder``, or declared. Either way the data must bear them out.
+            One-hot groups: detected by names of the form ``prefix_level``, as ``pd.get_dummies``
+            and ``OneHotEncoder`` make them, or declared. The data must agree in either case.
 
         Examples
         --------
@@ -266,17 +266,17 @@ class Columns:
         return cls(tuple(columns), named=named)._refined(table, one_hot)
 
     def describe(self, table: Any, one_hot: OneHotGroups | None = None) -> Columns:
-        """These columns (a model's), completed by what the training table shows.
+        """These columns (a model's), completed with what the training table shows.
 
-        Numbers become integer where all observed ones are whole. Levels keep their order; those
-        that only the table has come after them. Columns without names take the table's.
+        Numeric columns become integer if all observed values are whole. Levels keep their order;
+        levels found only in the table come last. Columns without names take the table's.
 
         Parameters
         ----------
         table : numpy array, pandas or polars DataFrame, Arrow table
-            With the columns described here; where both have names, in any order.
+            The columns described here; in any order if both have names.
         one_hot : "auto" or mapping, optional
-            As in :meth:`infer`; None keeps the one-hot groups there are.
+            As in :meth:`infer`; None keeps the existing one-hot groups.
 
         Examples
         --------
@@ -298,13 +298,12 @@ class Columns:
         Parameters
         ----------
         table : numpy array, pandas or polars DataFrame, Arrow table
-            With these columns: by name, in any order, where both have names, otherwise in this
-            order. A float64 array that needs no encoding and is contiguous is returned as it is,
-            not copied.
+            With these columns: by name and in any order if both have names, otherwise in this
+            order. A contiguous float64 array that needs no encoding is returned without a copy.
         handle_unknown : {"error", "missing"}
-            What a category that is none of the column's levels is.
+            What to do with a category that is not one of the column's levels.
         absent : {"error", "missing"}
-            What a column is that the table does not have.
+            What to do about a column that the table does not have.
 
         Returns
         -------
@@ -313,9 +312,9 @@ class Columns:
         Raises
         ------
         ColumnMismatch
-            Where a column is missing and ``absent`` is "error", or, without names, one is added.
+            A column is absent and ``absent`` is "error"; or, without names, their number differs.
         UnseenCategory
-            Where a category is none of its column's levels, and ``handle_unknown`` is "error".
+            A category is not one of its column's levels and ``handle_unknown`` is "error".
 
         Examples
         --------
@@ -337,7 +336,7 @@ class Columns:
     def read(self, table: Any, absent: read.Absent = "error") -> Any:
         """These columns of a table, in this order, as an array or a pandas DataFrame.
 
-        Auxiliary columns that the table does not have are missing; of an array, all of them.
+        Auxiliary columns that the table lacks are missing; an array may lack all of them.
         """
         optional = int(self.auxiliary.sum())
         if self.named:
@@ -346,7 +345,7 @@ class Columns:
 
     def called_as_in(self, table: Any) -> Columns:
         """The columns under the names that they have in a table (:func:`found_as`)."""
-        if not self.named or read.is_lazy_frame(table):  # which would have to be computed for it
+        if not self.named or read.is_lazy_frame(table):  # naming its columns would compute it
             return self
         labels = [str(label) for label in read.labels_of(read.as_table(table))]
         pairs = zip(self.names, found_as(self.names, labels), strict=True)
@@ -355,18 +354,18 @@ class Columns:
         return replace(self, columns=tuple(columns))
 
     def absent(self, table: Any) -> list[int]:
-        """Which of these columns a table does not have."""
+        """Positions of the columns that a table does not have."""
         return [number for number, place in enumerate(self._places(table)) if place is None]
 
     def _places(self, table: Any) -> list[int | None]:
-        """Where each column is in a table, or in a mask of one; None where it is not there."""
+        """Position of each column in a table or in a mask of it; None where it is absent."""
         table = table if hasattr(table, "shape") else read.as_table(table)
         places = read.places_of(table, self.names) if self.named else range(len(self))
         width = len(read.labels_of(table)) or table.shape[1]
         return [None if place is None or place >= width else place for place in places]
 
     def mask(self, mask: Any, table: Any) -> Any:
-        """A mask of a table's entries as one of these columns.
+        """A mask of a table's entries, as a mask of these columns.
 
         Examples
         --------
@@ -399,7 +398,7 @@ class Columns:
         return all(column.kind is not Kind.CATEGORICAL for column in self)
 
     def _encoded(self, table: NDArray[Any] | pd.DataFrame, handle_unknown: HandleUnknown) -> Floats:
-        """Encode a table that has been read, column by column."""
+        """Encode a converted table, column by column."""
         X = np.empty((len(table), len(self)))
         for i, (column, source) in enumerate(
             zip(self, read.raw_columns(table, self.names), strict=True)
@@ -411,7 +410,7 @@ class Columns:
         return X
 
     def _refined(self, table: NDArray[Any] | pd.DataFrame, one_hot: OneHotGroups | None) -> Columns:
-        """These columns with the kinds, levels and one-hot groups of a table that has been read."""
+        """These columns with the kinds, levels and one-hot groups found in a converted table."""
         names, named = (self.names, True) if self.named else read.names_of(table)
         columns = tuple(
             replace(column.seen_in(source), name=source.name)
@@ -447,7 +446,7 @@ class Columns:
     # --- to variables ----------------------------------------------------------------------------
 
     def with_nullable(self, nullable: Mask | Sequence[bool]) -> Columns:
-        """The same columns, nullable where the mask says so; a one-hot group is as its dummies are.
+        """The same columns, nullable where the mask says so; a group is as its dummies are.
 
         Examples
         --------
@@ -475,7 +474,7 @@ class Columns:
 
     @cached_property
     def auxiliary(self) -> Mask:
-        """Which columns are, (columns,)."""
+        """Which columns are auxiliary, (columns,)."""
         return np.array([column.auxiliary for column in self.columns], dtype=np.bool_)
 
     def with_auxiliary(self, count: int) -> Columns:
@@ -486,12 +485,12 @@ class Columns:
 
     @cached_property
     def nullable(self) -> Mask:
-        """Which columns are, (columns,)."""
+        """Which columns are nullable, (columns,)."""
         return np.array([column.nullable for column in self.columns], dtype=np.bool_)
 
     @cached_property
     def variables(self) -> tuple[Variable, ...]:
-        """What a density is over: a one-hot group stands in the place of its first dummy.
+        """The variables that a density is over; a one-hot group is in its first dummy's place.
 
         Examples
         --------
@@ -513,33 +512,32 @@ class Columns:
         )
 
     def as_variables(self) -> Columns:
-        """A description in which every variable is a column, and one-hot groups are no more."""
+        """The columns of a table of variables: one for each variable, without one-hot groups."""
         return Columns(
             tuple(Column(v.name, v.kind, v.levels, v.nullable) for v in self.variables),
             named=self.named,
         )
 
     def evidence(self, X: Floats, missing_mask: Mask | None = None) -> Evidence:
-        """What rows of columns say about each variable.
+        """What is known of each variable in rows of these columns.
 
         Parameters
         ----------
         X : float64 (rows, columns)
-            As :meth:`matrix` gives it.
+            As :meth:`matrix` returns it.
         missing_mask : bool (rows, columns), optional
-            True where an entry is unknown. A NaN elsewhere is the model's own value, "not
-            recorded", which the variable must have as a state. By default as
-            :func:`knothole.columns.evidence.missing_in` has it.
+            True where an entry is missing. A NaN elsewhere is "not recorded", which its variable
+            must have as a state. By default :func:`knothole.columns.evidence.missing_in`.
 
         Returns
         -------
         Evidence
-            Its points are ``X`` itself where all variables are numeric and every NaN is missing.
+            Its points are ``X`` itself if all variables are numeric and every NaN is missing.
 
         Raises
         ------
         InvalidInput
-            Where a one-hot group contradicts itself: two ones, or a value that is neither 0 nor 1.
+            A one-hot group contradicts itself: two ones, or a value that is neither 0 nor 1.
 
         Examples
         --------
@@ -563,9 +561,9 @@ class Columns:
         return read_evidence(self._arrays, self.variables, X, missing_mask)
 
     def decode(self, points: Floats) -> Floats:
-        """From points of the variables back to a matrix of the columns.
+        """A matrix of the columns, from points of the variables.
 
-        A missing value and the state "not recorded" are both NaN there.
+        Missing values and "not recorded" both become NaN.
 
         Examples
         --------
@@ -589,13 +587,13 @@ class Columns:
 
 
 def found_as(names: Sequence[str], labels: Sequence[str]) -> list[str | None]:
-    """What a model's columns are called in a table; None where one is not there.
+    """What a model's columns are called in a table; None where a column is absent.
 
     >>> found_as(["blood_pressure", "size"], ["age", "blood pressure"])
     ['blood pressure', None]
     """
     there = set(labels)
-    # LightGBM writes underscores for the spaces of names.
+    # LightGBM replaces spaces in names by underscores.
     written = [label.replace(" ", "_") for label in labels]
     alike, counts = dict(zip(written, labels, strict=True)), Counter(written)
     return [name if name in there else alike[name] if counts[name] == 1 else None for name in names]
@@ -607,11 +605,11 @@ SEPARATOR = "_"
 
 
 def find_one_hot_groups(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
-    """Blocks among columns named ``prefix_level`` next to each other, as encoders leave them.
+    """Adjacent columns named ``prefix_level``, as encoders make them, that form one-hot groups.
 
-    A prefix counts only where the data bear it out: every value is 0 or 1, and no fully observed
-    row has two ones. The most columns for which this holds make a one-hot group, so both prefixes
-    and levels may contain the separator.
+    The data must agree: every value is 0 or 1, and no fully observed row has two ones. The longest
+    run of columns for which this holds is the group, so that prefixes and levels may contain the
+    separator.
 
     Examples
     --------
@@ -643,7 +641,7 @@ def find_one_hot_groups(names: Sequence[str], X: Floats) -> dict[str, tuple[int,
 
 
 def one_hot_groups(X: Floats) -> list[tuple[int, ...]]:
-    """Columns next to each other of which one is 1 and the others are 0, in every row.
+    """Adjacent columns of which exactly one is 1 and the others are 0, in every row.
 
     Examples
     --------
@@ -669,7 +667,7 @@ def one_hot_groups(X: Floats) -> list[tuple[int, ...]]:
 
 
 def problem_of(columns: Sequence[int], X: Floats) -> tuple[int, str] | None:
-    """The first row that these columns cannot have as a one-hot group, and the rule it breaks."""
+    """The first row that rules these columns out as a one-hot group, and the rule it breaks."""
     part = X[:, list(columns)]
     strange = (~np.isnan(part) & (part != 0) & (part != 1)).any(axis=1)
     if strange.any():
@@ -681,7 +679,7 @@ def problem_of(columns: Sequence[int], X: Floats) -> tuple[int, str] | None:
 
 
 def check_one_hot_group(name: str, columns: Sequence[int], X: Floats) -> None:
-    """Refuse a one-hot group that the data do not bear out."""
+    """Refuse a one-hot group that the data contradict."""
     problem = problem_of(columns, X)
     if problem is not None:
         row, rule = problem
@@ -692,7 +690,7 @@ def check_one_hot_group(name: str, columns: Sequence[int], X: Floats) -> None:
 
 
 def has_baseline(columns: Sequence[int], X: Floats) -> bool:
-    """Whether a fully observed row of zeros occurs, so that it is a category of its own."""
+    """Whether a fully observed row of zeros occurs: then it is a category of its own."""
     return bool((X[:, list(columns)] == 0).all(axis=1).any())
 
 
@@ -701,11 +699,11 @@ def has_baseline(columns: Sequence[int], X: Floats) -> bool:
 
 @dataclass(frozen=True)
 class HashedLevel:
-    """A category of which only a model's hash is known (and, from some files, its text).
+    """A category of which the model stores only a hash (and some files the text).
 
-    It is not equal to the value that it stands for; looking that up among such levels would find
-    nothing and pass for an unseen category. So they refuse to be looked among (hashed, that is)
-    until :func:`named_by` has searched a table for their names.
+    It does not compare equal to the category itself: a lookup among hashed levels would find
+    nothing and treat every category as unseen. Hashing it therefore raises an error, until
+    :func:`named_by` has replaced such levels by the names found in a table.
     """
 
     hash: int
@@ -725,7 +723,7 @@ class HashedLevel:
 
 
 def named_by(columns: Columns, table: Any, hash_of: Callable[[Hashable], int]) -> Columns:
-    """The columns, with hashed levels called what they are called in a table of these columns.
+    """The columns, with hashed levels replaced by the matching entries of a table.
 
     ``hash_of`` is the model's hash of a category.
 
@@ -766,7 +764,7 @@ def _named(column: Column, source: RawColumn, hash_of: Callable[[Hashable], int]
 
 
 def describe_columns(columns: Columns) -> dict[str, Any]:
-    """For JSON; the inverse of :func:`columns_from`."""
+    """A description for JSON; the inverse of :func:`columns_from`."""
     return {
         "columns": [describe_column(column) for column in columns],
         "one_hot": [[group.name, list(group.columns), group.baseline] for group in columns.one_hot],
@@ -796,7 +794,7 @@ def columns_from(description: dict[str, Any]) -> Columns:
 
 
 def describe_column(column: Column | Variable) -> dict[str, Any]:
-    """For JSON; the inverse of :func:`column_from`."""
+    """A description for JSON; the inverse of :func:`column_from`."""
     return {
         "name": column.name,
         "kind": column.kind.value,
@@ -819,7 +817,7 @@ def column_from(description: dict[str, Any]) -> Column:
 
 
 def describe_level(level: Hashable, column: str) -> list[Any]:
-    """A level with the name of its type: 1, 1.0, True and "1" are different ones."""
+    """A level with the name of its type: 1, 1.0, True and "1" are different levels."""
     if isinstance(level, np.generic):
         level = level.item()
     if level is None or type(level) in (bool, int, str):

@@ -1,23 +1,23 @@
-"""From rows of columns to what is known of each variable: points, and restricted sets.
+"""Evidence: what is known of each variable of each row.
 
-A variable is known (a point), missing, or, for a one-hot group of which some dummies are missing,
-known to be one of a set of categories.
+A variable is observed (a point), missing, or, for a one-hot group with some dummies missing,
+restricted to a set of categories.
 
-A NaN can be one of three things.
+A NaN can have three meanings.
 
 =====================  ============================================================================
 lost                   There was a value. Predictions integrate over it.
-not recorded           NaN was there in training, and the model has learned a side for it: that
-                       nothing was recorded is a value of the model's own. The columns where it can
-                       be are *nullable*, and a density has a state for it.
-taken for NaN          A number in the table that the model itself reads as NaN: XGBoost's
+not recorded           There was none. NaN occurred in training, and the model has learned which way
+                       to send it. Columns in which this can happen are *nullable*, and a density
+                       has a state for it.
+taken for NaN          The table holds a number that the model itself reads as NaN: XGBoost's
                        ``missing=0``, LightGBM's zeros. It becomes NaN (:func:`with_nan`); then it
-                       is "not recorded" where the column is nullable, and elsewhere missing.
+                       is "not recorded" in a nullable column and missing in any other.
 =====================  ============================================================================
 
-In a nullable column the first two look the same. Which of them it is, is inferred
-(:mod:`knothole.missingness.inference`), unless the policy or a mask of lost values says it. A
-one-hot group is "not recorded" where all of its dummies are NaN: if only some are, they are lost.
+In a nullable column the first two look the same. Which one it is, is inferred
+(:mod:`knothole.missingness.inference`) unless the policy or a mask of lost values decides. A
+one-hot group is "not recorded" if all of its dummies are NaN; if only some are, they are lost.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from knothole.errors import InvalidInput
 if TYPE_CHECKING:
     from knothole.columns.columns import Columns, Variable
 
-#: The point of a numeric variable whose state is "not recorded". Tables never hold infinite
-#: values, so the number is free. A categorical variable has one further level for it instead.
+#: The point of a numeric variable that is not recorded. Tables never hold infinite values, so
+#: the number is free. A categorical variable has one more level for it instead.
 NOT_RECORDED = np.inf
 
 
 @dataclass(frozen=True, eq=False)
 class Hypotheses:
-    """What may have happened to rows, some of whose values are missing for an unknown reason.
+    """Possible explanations of the missing values of each row, with their probabilities.
 
     Attributes
     ----------
     chance : float64 (rows, hypotheses)
-        The probability of each, the largest first; 0 where a row has fewer.
+        The probability of each, descending; 0 where a row has fewer.
     rate : float64 (rows, hypotheses)
-        The probability with which a recorded value was lost; 0 says that nothing was.
+        The probability with which a recorded value was lost; 0: nothing was lost.
     gone : int64 (rows, hypotheses)
-        The variable that was lost whatever it was, -1 for none.
+        A variable that was lost, whether or not it had been recorded; -1 for none.
     unknown : bool (rows, variables)
-        The missing values that ``rate`` is about.
+        The missing values that ``rate`` applies to.
     not_recorded : float64 (variables,)
-        The point of each variable that is not recorded.
+        The point that stands for "not recorded" in each variable.
     """
 
     chance: Floats
@@ -68,7 +68,7 @@ class Hypotheses:
     not_recorded: Floats
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> Hypotheses:
-        """Those of some of the rows."""
+        """The hypotheses of some of the rows."""
         of_rows = self.chance[rows], self.rate[rows], self.gone[rows], self.unknown[rows]
         return Hypotheses(*of_rows, self.not_recorded)
 
@@ -80,22 +80,22 @@ class Evidence:
     Attributes
     ----------
     points : float64 (rows, variables)
-        The value or the code of the category; NaN where it is missing;
-        :data:`NOT_RECORDED` where a numeric variable is known not to be recorded (a categorical
-        one then has the code of its last level, None).
+        The value, or the code of the category; NaN where it is missing; where it is known not to be
+        recorded, :data:`NOT_RECORDED` for a numeric variable and the code of the last level (None)
+        for a categorical one.
     allowed : uint64 (rows, words) or None
-        None where no one-hot group is observed in part. Otherwise the categories that each
-        categorical variable may have, as sets (:mod:`knothole.bits`) that stand in a row; the bit
-        of unseen categories is never set. A known value has its one bit, a missing one all bits,
-        and a one-hot group observed in part those that remain; it is NaN in ``points``.
+        None where no one-hot group is partly observed. Otherwise, for each row, the categories that
+        each categorical variable may have, as sets (:mod:`knothole.bits`) one after the other; the
+        bit of unseen categories is never set. An observed value has one bit, a missing one all
+        bits, and a partly observed group those that remain; it is NaN in ``points``.
     n_levels : int64 (variables,)
-        Levels of each variable that ``allowed`` is about, 0 where it is numeric.
+        Levels of each variable in ``allowed``, 0 where it is numeric.
     odds : float64 (rows, variables) or None
-        What a missing value says of a nullable variable: how likely it is if nothing was recorded,
-        against 1 for every recorded value. 1, which None is everywhere, says nothing; at 0 the
-        value was recorded, and lost.
+        Likelihood of "not recorded" for a missing value of a nullable variable, relative to 1 for
+        every recorded value. At 1 (everywhere, if None) being missing says nothing; at 0 the value
+        was recorded, and lost.
     hypotheses : Hypotheses or None
-        None where all is said. Otherwise what may have happened to each row.
+        None where ``odds`` say it all. Otherwise the possible explanations for each row.
     """
 
     points: Floats
@@ -112,9 +112,9 @@ class Evidence:
         return Evidence(self.points[rows], allowed, self.n_levels, odds, hypotheses)
 
     def odds_by_hypothesis(self) -> tuple[Floats, Floats]:
-        """How probable hypotheses are, (rows, hypotheses), and their odds (.., variables).
+        """Probabilities of the hypotheses, (rows, hypotheses), and their odds (.., variables).
 
-        Odds are infinite where a hypothesis says that a variable is not recorded.
+        Odds are infinite where a hypothesis implies that a variable is not recorded.
         """
         what = self.hypotheses
         own = np.ones_like(self.points) if self.odds is None else self.odds
@@ -131,7 +131,7 @@ class Evidence:
         return what.chance, odds
 
     def cases(self) -> tuple[NDArray[np.intp], Floats, Evidence]:
-        """A row for each hypothesis of each row: the row it is about, its probability, and it."""
+        """One row per row and hypothesis: the number of the row, the probability, the evidence."""
         what = self.hypotheses
         assert what is not None
         chance, of_all = self.odds_by_hypothesis()
@@ -144,7 +144,7 @@ class Evidence:
         return row, chance[row, number], replace(cases, points=points, odds=odds)
 
     def hidden(self, hide: Mask) -> Evidence:
-        """The same rows where some variables (rows, variables) are not told.
+        """The same rows with some variables (rows, variables) hidden.
 
         Examples
         --------
@@ -154,7 +154,7 @@ class Evidence:
         points, odds, what = np.where(hide, np.nan, self.points), self.odds, self.hypotheses
         if odds is not None:
             odds = np.where(hide[:, : odds.shape[1]], 1.0, odds)
-        if what is not None:  # not even that it is missing is told
+        if what is not None:  # not even the fact that it is missing is known
             what = replace(what, unknown=what.unknown & ~hide[:, : what.unknown.shape[1]])
         hidden = replace(self, points=points, odds=odds, hypotheses=what)
         if self.allowed is None:
@@ -167,11 +167,11 @@ class Evidence:
         return replace(hidden, allowed=np.where(hide[:, words], anything, self.allowed))
 
     def parts(self, size: int | None = None) -> Iterator[tuple[NDArray[np.intp], Evidence]]:
-        """The rows without sets, then those of which some one-hot group is observed in part.
+        """The rows without sets, then those with a partly observed one-hot group.
 
-        Likewise those whose missing values say nothing, and those with ``odds``. At most ``size``
-        at a time, with their numbers. What is computed of a row does then not depend on whether
-        another row has sets, or odds.
+        Both are divided further: rows without ``odds`` come before rows with them. Each part has at
+        most ``size`` rows and comes with their numbers. So what is computed for a row does not
+        depend on whether other rows have sets or odds.
         """
         if self.allowed is None and self.odds is None:
             step = size or max(1, len(self.points))
@@ -192,14 +192,14 @@ class Evidence:
                 yield own, replace(part, allowed=allowed, odds=part.odds if odds else None)
 
     def partly_observed(self) -> NDArray[np.bool_]:
-        """Rows in which some one-hot group is observed in part, (rows,)."""
+        """Rows with a partly observed one-hot group, (rows,)."""
         out = np.zeros(len(self.points), dtype=np.bool_)
         for _, rows, _ in self.restricted():
             out[rows] = True
         return out
 
     def restricted(self) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.bool_]]]:
-        """One-hot groups observed in part: (variable, rows, allowed (rows, levels)) of each."""
+        """Partly observed one-hot groups: (variable, rows, allowed levels (rows, levels))."""
         if self.allowed is None:
             return
         offsets = word_offsets(self.n_levels)
@@ -212,7 +212,7 @@ class Evidence:
                 yield v, rows[partly], allowed[partly]
 
     def telling(self) -> Iterator[tuple[int, NDArray[np.intp], Floats]]:
-        """Variables with missing values that say something: (variable, rows, odds (rows,))."""
+        """Variables whose missing values carry information: (variable, rows, odds (rows,))."""
         if self.odds is None:
             return
         says = np.isnan(self.points[:, : self.odds.shape[1]]) & (self.odds != 1)
@@ -222,7 +222,7 @@ class Evidence:
 
 
 class Variables(NamedTuple):
-    """The variables of a table as plain arrays, for the kernels.
+    """The variables of a table as plain arrays for the kernels.
 
     ``members[start[v]:start[v + 1]]`` are the columns of variable ``v``. ``n_levels`` counts all
     levels: dummies, then the baseline if there is one, then "not recorded" if it is a state.
@@ -238,7 +238,7 @@ class Variables(NamedTuple):
 def read_evidence(
     variables: Variables, described: Sequence[Variable], X: Floats, missing_mask: Mask | None = None
 ) -> Evidence:
-    """Evidence of rows in which every NaN is missing, or those entries that the mask marks."""
+    """Evidence of rows in which every NaN (or every entry marked in the mask) is missing."""
     if missing_mask is None:
         if not (variables.n_levels.any() or variables.nullable.any()):
             return Evidence(X)
@@ -277,7 +277,7 @@ def decode_points(variables: Variables, points: Floats) -> Floats:
     start, members, n_levels, block, nullable = variables
     plain = np.array_equal(members, np.arange(len(n_levels)))
     if plain and not block.any() and not nullable.any():
-        return points  # variables are the columns
+        return points  # each variable is a column
     X = np.empty((len(points), len(members)))
     for v, levels in enumerate(n_levels.tolist()):
         columns = members[start[v] : start[v + 1]]
@@ -329,12 +329,12 @@ def _refusal(
 
 
 def nowhere(variable: Variable, matrix: Floats) -> Mask:
-    """Rows in which a variable is NaN in all of its columns, (rows,)."""
+    """Rows in which all columns of a variable are NaN, (rows,)."""
     return np.asarray(np.isnan(matrix[:, list(variable.columns)]).all(axis=1))
 
 
 def missing_in(columns: Columns, matrix: Floats) -> Mask:
-    """Every NaN but those of variables that are "not recorded", (rows, columns).
+    """Every NaN except those of variables that are "not recorded", (rows, columns).
 
     Examples
     --------
@@ -352,7 +352,7 @@ def missing_in(columns: Columns, matrix: Floats) -> Mask:
 
 
 def nullable_as_met(columns: Columns, matrix: Floats) -> Columns:
-    """The columns, nullable also where a training matrix has NaN: the model has met it there.
+    """The columns, also nullable where a training matrix has NaN.
 
     Examples
     --------
@@ -368,16 +368,16 @@ def nullable_as_met(columns: Columns, matrix: Floats) -> Columns:
 
 
 def without_nullable(columns: Columns) -> Columns:
-    """The columns, none of them nullable."""
+    """The columns, with none of them nullable."""
     return columns.with_nullable(np.zeros(len(columns), dtype=np.bool_))
 
 
 def with_nan(matrix: Floats, sentinel: Floats, columns: Columns) -> Floats:
-    """Rows with NaN wherever the model takes a value for it; the same array where it never does.
+    """Rows with NaN in place of values that the model takes for NaN; not copied if there are none.
 
-    Dummies of a one-hot group stay as they are: a zero there says which category it is not, and
-    :func:`knothole.trees.in_variables.in_variables` knows where the model sends it. ``sentinel`` is
-    that of an :class:`~knothole.trees.ensemble.Ensemble`.
+    Dummies of a one-hot group are unchanged: a zero there excludes a category, and
+    :func:`knothole.trees.in_variables.in_variables` knows which way the model sends it.
+    ``sentinel`` is an :class:`~knothole.trees.ensemble.Ensemble`'s.
     """
     low, high = sentinel.T
     applies = ~np.isnan(low)
@@ -388,7 +388,7 @@ def with_nan(matrix: Floats, sentinel: Floats, columns: Columns) -> Floats:
 
 
 def checked_mask(mask: Any, shape: tuple[int, ...], name: str = "lost") -> Mask:
-    """A mask that a caller gave, which must have the rows' shape."""
+    """A caller's mask, which must have the shape of the rows."""
     given: Mask = np.asarray(mask)
     if given.shape != shape or given.dtype != np.bool_:
         raise InvalidInput(
@@ -405,11 +405,11 @@ def mark_missing(
     lost: Mask | None = None,
     absent: Sequence[int] = (),
 ) -> tuple[Floats, Mask | None]:
-    """Rows as the model takes them (:func:`with_nan`), and which of their NaN are missing values.
+    """Rows as the model reads them (:func:`with_nan`), and a mask of their missing values.
 
-    None says that all are. The others are known to be "not recorded": what the model itself takes
-    for NaN, in nullable columns, and if ``native`` every NaN of such a column that is neither
-    ``lost`` (rows, columns) nor ``absent`` from the table.
+    A mask of None means that every NaN is missing. Otherwise, entries outside the mask are known to
+    be "not recorded": in nullable columns, numbers that the model takes for NaN and, if ``native``,
+    every NaN that is neither ``lost`` (rows, columns) nor in a column ``absent`` from the table.
 
     Examples
     --------
@@ -433,7 +433,7 @@ def mark_missing(
 
 
 def checked_lost(lost: Any, matrix: Floats) -> Mask:
-    """The caller's mask of lost entries, which must be NaN in ``matrix``."""
+    """The caller's mask of lost values, all of which must be NaN in ``matrix``."""
     mask = checked_mask(lost, matrix.shape)
     if not np.isnan(matrix[mask]).all():
         row, column = np.argwhere(mask & ~np.isnan(matrix))[0].tolist()

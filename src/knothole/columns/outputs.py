@@ -1,7 +1,7 @@
-"""Tables out: answers of the kind of table that was asked about, and tables with values filled in.
+"""Results as the caller's kind of table, and copies of tables with missing values filled in.
 
-:func:`filled` is the inverse of :mod:`knothole.columns.read` for the entries that were missing; all
-others stay as they are, and so do the table's class, its types, levels and order of columns.
+:func:`filled` is the inverse of :mod:`knothole.columns.read` for entries that were missing. It
+changes no other entry, nor the table's class, types, levels or order of columns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from knothole.columns.read import (
 )
 from knothole.errors import InvalidInput
 
-#: The column of a long table that tells its draws apart.
+#: The column of a long table that numbers the draws.
 DRAW = "draw"
 
 
@@ -33,9 +33,9 @@ DRAW = "draw"
 
 
 def like(table: Any, values: NDArray[Any], names: Sequence[Any] | None = None) -> Any:
-    """Values as a Series or a table of the library that a table is of, otherwise as they are.
+    """Values as a Series or table of the library that ``table`` comes from, else as an array.
 
-    Those of pandas have its index. What has more than two dimensions is an array.
+    A pandas result has the table's index. Values of more than two dimensions stay an array.
     """
     package = "polars" if is_lazy_frame(table) else (class_of(table) or ("numpy",))[0]
     if package == "numpy" or values.ndim > 2:
@@ -54,7 +54,7 @@ def like(table: Any, values: NDArray[Any], names: Sequence[Any] | None = None) -
 
 
 def pandas_index(table: Any) -> Any:
-    """The index of a pandas table, None for any other."""
+    """The index of a pandas table; None for any other table."""
     return table.index if class_of(table) == ("pandas", "DataFrame") else None
 
 
@@ -62,7 +62,7 @@ def pandas_index(table: Any) -> Any:
 
 
 def filled(table: Any, columns: Columns, matrix: Floats, missing_mask: Mask) -> Any:
-    """A copy of a table with values of ``matrix`` (of ``columns.matrix``) where the mask is True.
+    """A copy of a table with the values of ``matrix`` where the mask is True.
 
     An entry that is NaN in ``matrix`` as well stays missing.
 
@@ -104,7 +104,7 @@ def filled(table: Any, columns: Columns, matrix: Floats, missing_mask: Mask) -> 
 
 
 def _entries(column: Column, values: Floats) -> list[Any]:
-    """Values of a matrix as a table has them: numbers or levels, None for what stays missing."""
+    """Matrix values as a table's entries: numbers or levels, None for what stays missing."""
     if column.kind is Kind.CATEGORICAL:
         return [None if x != x else column.levels[int(x)] for x in values.tolist()]
     whole = column.kind is Kind.INTEGER
@@ -112,7 +112,7 @@ def _entries(column: Column, values: Floats) -> list[Any]:
 
 
 def _takes_floats(column: Column, dtype: Any) -> bool:
-    """Whether a column of this type takes the values of a matrix as they are."""
+    """Whether a column of this type can hold the values of a matrix unchanged."""
     return isinstance(dtype, np.dtype) and dtype.kind == "f" and not column.levels
 
 
@@ -125,7 +125,7 @@ def _has_floats(entries: list[Any]) -> bool:
 
 
 def _holds_booleans(column: NDArray[Any]) -> bool:
-    """Whether all that is known of a column of objects are booleans."""
+    """Whether all observed entries of an object column are booleans."""
     known = column[~missing_objects(column)] if column.dtype.kind == "O" else column[:0]
     return bool(len(known)) and all(isinstance(value, (bool, np.bool_)) for value in known)
 
@@ -141,7 +141,7 @@ def _filled_array(
     entries = {place: _entries(column, values) for place, (column, _, values) in changes.items()}
     every = [entry for several in entries.values() for entry in several]
     if table.dtype.kind in "UST" or any(isinstance(entry, str) for entry in every):
-        out = table.astype(object)  # text of any length
+        out = table.astype(object)  # object, since new text may be longer than the old
     elif table.dtype.kind in "iub" and _has_floats(every):
         out = table.astype(np.float64)
     else:
@@ -202,7 +202,7 @@ def _with_entries(held: list[Any], column: Column, rows: Ints, values: Floats) -
 
 
 def long(draws: Sequence[Any]) -> Any:
-    """Tables under one another, with a first column that says which one a row is of, from 0."""
+    """Concatenate tables; a new first column numbers the table that each row comes from."""
     if DRAW in map(str, labels_of(draws[0])):
         raise InvalidInput(
             f"draws: the table has a column {DRAW!r} of its own, which would hold the draws' "

@@ -1,11 +1,11 @@
-"""Tables in: anything tabular becomes one numpy array or one pandas DataFrame.
+"""Reading tables: anything tabular becomes one numpy array or one pandas DataFrame.
 
-:func:`as_table` converts a table once, when it comes in: polars and Arrow tables and lists of
-dictionaries to pandas, lists of rows to an array. A library is recognised by the *name* of the
-table's class, so that one that is absent is never imported. :func:`read_column` then reads a column
-of either: numbers keep their values, anything else becomes the positions of its entries among its
-levels, and every kind of missing entry (None, NaN, pd.NA, null) becomes NaN. Where names of columns
-are known on both sides, a table may have them in any order, and others too.
+:func:`as_table` converts a table once, when it comes in: polars tables, Arrow tables and lists of
+dictionaries become pandas, lists of rows an array. A library is recognised by the *name* of the
+table's class, so that one that is not installed is never imported. :func:`read_column` then reads
+a column: numbers keep their values, anything else becomes positions among the column's levels, and
+every kind of missing entry (None, NaN, pd.NA, null) becomes NaN. Where both sides have column
+names, a table may have its columns in any order, and further columns.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from knothole.errors import ColumnMismatch, InvalidInput, MissingExtra, UnseenCa
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What becomes of a column that a table does not have.
+#: What to do about a column that a table does not have.
 Absent = Literal["error", "missing"]
-#: What becomes of a category that is none of its column's levels.
+#: What to do about a category that is not one of its column's levels.
 HandleUnknown = Literal["error", "missing"]
 
-# Beyond it all float64 numbers are whole, and not all whole numbers are float64 numbers.
+# Larger integers are not all exact in float64.
 WHOLE_LIMIT = 2.0**53
 
-# Packages and names of the classes that are tables.
+# Classes of tables, by package.
 _TABLES = {
     ("numpy", "ndarray"),
     ("pandas", "DataFrame"),
@@ -52,12 +52,12 @@ _TABLES = {
 
 
 def class_names(thing: Any) -> Iterator[tuple[str, str]]:
-    """The packages and names of its class and all bases: nothing is imported to recognise one."""
+    """Package and name of the class of a thing and of each base class; imports nothing."""
     return ((base.__module__.partition(".")[0], base.__name__) for base in type(thing).__mro__)
 
 
 def class_of(table: Any) -> tuple[str, str] | None:
-    """The package and the class by which a table is known; None where it is no table.
+    """Package and name of the class that makes something a table; None if it is not one.
 
     Examples
     --------
@@ -68,18 +68,18 @@ def class_of(table: Any) -> tuple[str, str] | None:
 
 
 def is_lazy_frame(table: Any) -> bool:
-    """Whether it is a LazyFrame of polars, which has no rows until it is collected."""
+    """Whether it is a polars LazyFrame, which has no rows before it is collected."""
     return ("polars", "LazyFrame") in class_names(table)
 
 
 def labels_of(table: Any) -> list[Any]:
-    """What the columns of a table are called; nothing where they have no names."""
+    """The labels of a table's columns; empty if they have no names."""
     arrow = (class_of(table) or ("",))[0] == "pyarrow"
     return list(table.schema.names if arrow else getattr(table, "columns", ()))
 
 
 def places_of(table: Any, names: Sequence[str]) -> list[int | None]:
-    """Where the columns of these names are in a table; in its own order where it has no names.
+    """Positions of these columns in a table; a table without names has them in its own order.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def places_of(table: Any, names: Sequence[str]) -> list[int | None]:
 
 @cache
 def made_up_names(n_columns: int) -> tuple[str, ...]:
-    """Names for columns that have none, as scikit-learn makes them up."""
+    """Names for columns without any, in scikit-learn's form."""
     return tuple(f"x{position}" for position in range(n_columns))
 
 
@@ -123,12 +123,12 @@ def as_table(table: Any) -> Any:
     Parameters
     ----------
     table : table
-        Also a list of rows, of which each may be a dictionary.
+        Also a list of rows, each of which may be a dictionary.
 
     Raises
     ------
     InvalidInput
-        Where it is no table.
+        It is not a table.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def _are_dictionaries(table: Any) -> bool:
 
 
 def _rows_of_dictionaries(rows: Sequence[Mapping[Any, Any]], keys: Sequence[Any]) -> NDArray[Any]:
-    """Objects, not what pandas would infer: integers beyond 2^53 stay what they are."""
+    """An object array: pandas would turn integers beyond 2^53 into floats."""
     values = np.empty((len(rows), len(keys)), dtype=object)
     for i, row in enumerate(rows):
         values[i] = [row.get(key) for key in keys]
@@ -177,7 +177,7 @@ def _checked_array(table: NDArray[Any]) -> NDArray[Any]:
         mask = np.ma.getmaskarray(table)
         table = table.data.astype(object)
         table[mask] = None
-    table = np.asarray(table)  # columns of a np.matrix would be matrices
+    table = np.asarray(table)  # the columns of an np.matrix would be matrices
     if table.ndim != 2:
         raise InvalidInput(
             f"X must have two dimensions, rows and columns; got {table.ndim}"
@@ -193,9 +193,9 @@ def _polars_as_arrow(table: Any) -> Any:
     columns = []
     for series in table.get_columns():
         if series.dtype == pl.Categorical:
-            # Its codes depend on what else the process has read: its text does not.
+            # Its codes depend on what else the process has read; its text does not.
             series = series.cast(pl.String)
-        elif str(series.dtype) in ("Int128", "UInt128"):  # Arrow has none
+        elif str(series.dtype) in ("Int128", "UInt128"):  # Arrow has no such type
             series = series.cast(pl.Float64)
         columns.append(series)
     try:
@@ -207,7 +207,7 @@ def _polars_as_arrow(table: Any) -> Any:
 
 
 def _from_arrow(table: Any) -> pd.DataFrame:
-    """A DataFrame of what an Arrow table holds; :func:`read_column` says what is no column."""
+    """A DataFrame of an Arrow table's contents; :func:`read_column` refuses unsuitable columns."""
     import pandas as pd
 
     pa = sys.modules["pyarrow"]
@@ -222,7 +222,7 @@ def _from_arrow(table: Any) -> pd.DataFrame:
             nullable |= column.null_count > 0
         columns.append(column)
     names = list(map(str, range(len(columns))))
-    # With nulls, integers are pandas' Int64 and the like: floats would not tell large ones apart.
+    # Columns with nulls become pandas' Int64 etc.: floats would merge large integers.
     types = _nullable_types(pa).get if nullable else None
     frame: pd.DataFrame = pa.Table.from_arrays(columns, names=names).to_pandas(
         types_mapper=types, split_blocks=True, date_as_object=True
@@ -232,7 +232,7 @@ def _from_arrow(table: Any) -> pd.DataFrame:
 
 
 def _are_categories(column: Any) -> bool:
-    """Whether a dictionary's values can be pandas' categories: all different, none null."""
+    """Whether a dictionary's values can be pandas categories: all different, none null."""
     chunks = getattr(column, "chunks", [column])
     levels = [chunk.dictionary for chunk in chunks]
     return all(not one.null_count and len(one.unique()) == len(one) for one in levels)
@@ -276,25 +276,25 @@ def read_table(
     absent: Absent = "error",
     optional: int = 0,
 ) -> Any:
-    """Convert a table (:func:`as_table`), and pick the columns of these names.
+    """Convert a table (:func:`as_table`) and select the columns of these names.
 
     Parameters
     ----------
     table : table
     names : sequence of str, optional
-        The columns to pick, in this order, where the table has names; otherwise it must have as
-        many. Others are not looked at.
+        The columns to select, in this order, if the table has names; otherwise it must have as many
+        columns. Other columns are ignored.
     absent : {"error", "missing"}
-        What one of them is that the table does not have.
+        What to do about a column that the table does not have.
     optional : int
-        So many, the last ones, may be absent whatever ``absent`` says.
+        Number of last columns that may be absent whatever ``absent`` says.
 
     Raises
     ------
     InvalidInput
-        Where it is no table, has no columns, or has two columns of one name.
+        It is not a table, has no columns, or has two columns of one name.
     ColumnMismatch
-        Where it does not have these columns.
+        It does not have these columns.
 
     Examples
     --------
@@ -345,7 +345,7 @@ def read_table(
 
 
 def _check_types(table: Any) -> None:
-    """Refuse types of polars and Arrow that are neither numbers nor categories, by their names."""
+    """Refuse, by name, polars and Arrow types that are neither numbers nor categories."""
     if hasattr(table, "get_columns"):
         pl = sys.modules["polars"]
         for name, dtype in table.schema.items():
@@ -368,7 +368,7 @@ def _check_types(table: Any) -> None:
 
 
 def as_many_as(table: Any, names: Sequence[str], optional: int = 0) -> Any:
-    """The table itself, which must have as many columns; the last ``optional`` may be added.
+    """A table with this number of columns; the last ``optional`` ones are appended if absent.
 
     Examples
     --------
@@ -381,7 +381,7 @@ def as_many_as(table: Any, names: Sequence[str], optional: int = 0) -> Any:
             return table.set_axis(range(table.shape[1]), axis=1).reindex(columns=range(len(names)))
         plain = table.dtype.kind in "fb" or (table.dtype.kind in "iu" and table.itemsize < 8)
         nothing = np.full((len(table), optional), np.nan)
-        # Large integers, which floats would not tell apart, stay what they are.
+        # Objects: large integers, which floats would merge, keep their values.
         return np.hstack([table if plain else table.astype(object), nothing])
     if lacking:
         without = f", or {len(names) - optional} without the auxiliary ones" if optional else ""
@@ -395,9 +395,9 @@ def as_many_as(table: Any, names: Sequence[str], optional: int = 0) -> Any:
 def check_absent(
     expected: Sequence[str], got: Sequence[str], absent: Absent = "error", optional: int = 0
 ) -> None:
-    """Refuse columns that lack some of the expected ones, or all where some may be absent.
+    """Refuse columns that lack some expected ones or, where absent ones are allowed, all of them.
 
-    The last ``optional`` of them may be in any case.
+    The last ``optional`` ones may always be absent.
 
     Examples
     --------
@@ -418,7 +418,7 @@ def check_absent(
 
 
 def check_rows(table: Any) -> None:
-    """Refuse a table that nothing can be learned from."""
+    """Refuse a table without rows."""
     if not len(table):
         raise InvalidInput(
             f"X must have at least one row and one column; got {table.shape[1]} columns and no "
@@ -427,7 +427,7 @@ def check_rows(table: Any) -> None:
 
 
 def position_of(column: str | int, names: Sequence[str], parameter: str) -> int:
-    """Position of a column that a parameter gives by name or position."""
+    """Position of a column given by name or position in a parameter."""
     if isinstance(column, str):
         if column in names:
             return names.index(column)
@@ -440,7 +440,7 @@ def position_of(column: str | int, names: Sequence[str], parameter: str) -> int:
 
 
 def listed(names: Iterable[Hashable]) -> str:
-    """Names for a message: the first few of many."""
+    """Names for a message; only the first few if there are many."""
     names = list(names)
     shown = [shortened(name) for name in names[:8]]
     if len(names) > 8:
@@ -449,7 +449,7 @@ def listed(names: Iterable[Hashable]) -> str:
 
 
 def shortened(value: Any) -> str:
-    """A value as a message shows it: never long.
+    """A value as a message shows it: shortened if long.
 
     >>> shortened("a" * 2_000_000)
     "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa..."
@@ -462,10 +462,10 @@ def shortened(value: Any) -> str:
 
 
 class RawColumn(NamedTuple):
-    """A column that was read: numbers, or (where ``levels`` is not None) codes of levels.
+    """A column as read: numbers or, where ``levels`` is not None, codes of levels.
 
-    ``integers`` are whole numbers, of which some are too large to be told apart in ``values``: as
-    categories they are different ones.
+    ``integers`` holds the exact integers where some are too large for the floats in ``values`` to
+    tell apart: as categories they differ.
     """
 
     name: str
@@ -475,7 +475,7 @@ class RawColumn(NamedTuple):
 
 
 def raw_columns(table: NDArray[Any] | pd.DataFrame, names: Sequence[str]) -> Iterator[RawColumn]:
-    """The columns of a table one after the other, under these names.
+    """The columns of a table one by one, under these names.
 
     Examples
     --------
@@ -493,8 +493,7 @@ def read_column(name: str, column: Any) -> RawColumn:
     Raises
     ------
     InvalidInput
-        Where it holds infinite values, dates or anything else that is neither a number nor a
-        category.
+        It holds infinite values, dates, or anything else that is neither a number nor a category.
     """
     dtype = column.dtype
     if isinstance(dtype, np.dtype) and dtype.kind in "fiub":
@@ -520,15 +519,15 @@ def read_column(name: str, column: Any) -> RawColumn:
     return _objects(name, column.to_numpy(dtype=object))
 
 
-# Entries of objects that are numbers or missing; others may be numbers, too.
+# Types of object entries that are certainly numbers or missing.
 _PLAIN_OBJECTS = {float, int, bool, np.float64, type(None)}
 
 
 def plain_floats(table: NDArray[Any] | pd.DataFrame) -> Floats | None:
-    """All columns at once, where all hold plain numbers: float64 (rows, columns), C-contiguous.
+    """All columns at once if all hold plain numbers: float64 (rows, columns), C-contiguous.
 
-    None where some may not. A float64 array is not copied. Column by column (:func:`raw_columns`),
-    the prediction of a single row takes 1.6 times as long.
+    None if some may not. A float64 array is not copied. Reading column by column
+    (:func:`raw_columns`) makes the prediction of a single row take 1.6 times as long.
 
     Examples
     --------
@@ -556,7 +555,7 @@ def _is_plain(dtype: Any) -> bool:
 
 
 def check_finite(values: Floats, name: str) -> None:
-    """Refuse infinite values in a column."""
+    """Refuse infinite values."""
     infinite = np.isinf(values)
     if infinite.any():
         row = int(np.argmax(infinite))
@@ -567,7 +566,7 @@ def check_finite(values: Floats, name: str) -> None:
 
 
 def _numbers(name: str, values: Floats, exact: NDArray[Any]) -> RawColumn:
-    """A column of numbers, with what it holds ``exact`` where floats would not tell it apart."""
+    """A numeric column, with its ``exact`` integers where floats would merge some."""
     check_finite(values, name)
     large = exact.dtype.kind in "iuO" and bool((np.abs(values) >= WHOLE_LIMIT).any())
     whole = large and all(isinstance(value, int) for value in exact.tolist())
@@ -575,7 +574,7 @@ def _numbers(name: str, values: Floats, exact: NDArray[Any]) -> RawColumn:
 
 
 def _objects(name: str, values: NDArray[Any]) -> RawColumn:
-    """A column of Python objects: numbers where all entries are, levels otherwise."""
+    """A column of Python objects: numeric if all entries are numbers, otherwise levels."""
     try:
         missing = missing_objects(values)
     except decimal.InvalidOperation as error:
@@ -594,7 +593,7 @@ def _objects(name: str, values: NDArray[Any]) -> RawColumn:
                 f"column {name!r} must hold numbers or categories; got {kind.__name__} objects."
             )
     levels = tuple(dict.fromkeys(observed.tolist()))
-    with suppress(TypeError):  # where they have no order: as they come
+    with suppress(TypeError):  # levels that cannot be sorted stay in the order of occurrence
         levels = tuple(sorted(levels))
     codes = {level: code for code, level in enumerate(levels)}
     out[~missing] = [codes[value] for value in observed.tolist()]
@@ -602,10 +601,9 @@ def _objects(name: str, values: NDArray[Any]) -> RawColumn:
 
 
 def missing_objects(values: NDArray[Any]) -> Mask:
-    """Which entries of an array of objects are missing: those that :func:`pandas.isna` says.
+    """Which entries of an object array are missing, as :func:`pandas.isna` defines it.
 
-    Where pandas has not been imported its own missing values cannot be there, and the others are
-    found without it.
+    Without importing pandas: if it has not been imported, its own missing values cannot occur.
 
     Examples
     --------
@@ -628,7 +626,7 @@ _PERHAPS_NAN = (float, complex, np.inexact, np.datetime64, np.timedelta64, decim
 
 
 def _as_floats(name: str, values: NDArray[Any]) -> Floats:
-    """Numbers of any type; what is a number to Python may be none to a machine."""
+    """Numbers of any type as float64; Python numbers that float64 cannot hold are refused."""
     try:
         return values.astype(np.float64)
     except (ValueError, OverflowError, TypeError) as error:
@@ -641,7 +639,7 @@ def _as_floats(name: str, values: NDArray[Any]) -> Floats:
 
 
 def _no_number(name: str, value: Any) -> InvalidInput:
-    """The error of a value that is too much for Python to print, perhaps."""
+    """The error for a value, which may be too long for Python to print."""
     shown = f"one of {value.bit_length()} bits" if isinstance(value, int) else shortened(value)
     return InvalidInput(
         f"column {name!r} must hold numbers that float64 has; got {shown}. Replace it, by NaN "
@@ -660,18 +658,18 @@ def _refused(name: str, dtype: Any) -> InvalidInput:
 
 
 def numbers_of(column: RawColumn) -> Floats:
-    """Values of a column that must be of numbers; categories that are numbers will do."""
+    """Values of a column that must be numeric; categories that are numbers are accepted."""
     if column.levels is None:
         return column.values
     text = [level for level in column.levels if not _is_number(level)]
     if text:
-        # Beside one entry that is no number, those that are come as text, too.
+        # Beside a single entry that is not a number, numbers are read as text too.
         wrong = next((level for level in text if not _spells_number(level)), text[0])
         raise InvalidInput(
             f"column {column.name!r} must hold numbers, as in training; got the category "
             f"{shortened(wrong)}. Convert it to numbers the way it was for the model."
         )
-    # A missing value, with code -1, picks the last entry.
+    # A missing value has code -1, which picks the last entry.
     codes = np.where(np.isnan(column.values), -1, column.values).astype(np.intp)
     values = np.array([*column.levels, np.nan], dtype=np.float64)[codes]
     check_finite(values, column.name)
@@ -681,7 +679,7 @@ def numbers_of(column: RawColumn) -> Floats:
 def codes_of(
     column: RawColumn, levels: Sequence[Hashable], handle_unknown: HandleUnknown
 ) -> Floats:
-    """Positions of a column's entries among ``levels``, compared by value: 1 is 1.0, not "1"."""
+    """Positions of a column's entries among ``levels``; 1 equals 1.0, but not "1"."""
     codes = {level: code for code, level in enumerate(levels) if level is not None}
     column = _told_apart(column)
     distinct, inverse = np.unique(column.values, return_inverse=True)
@@ -709,7 +707,7 @@ def observed_levels(column: RawColumn) -> list[Hashable]:
 
 
 def _told_apart(column: RawColumn) -> RawColumn:
-    """The column as levels, where it has whole numbers that floats would take for one another."""
+    """The column with levels, if it has integers that floats would merge."""
     if column.integers is None:
         return column
     levels, codes = np.unique(column.integers, return_inverse=True)
@@ -718,9 +716,9 @@ def _told_apart(column: RawColumn) -> RawColumn:
 
 
 def check_same_encoding(name: str, known: Sequence[Hashable], observed: Sequence[Hashable]) -> None:
-    """Refuse text where a model knows codes, codes where it knows text, or none of its text.
+    """Refuse a text column where the model knows numbers, and the reverse, and unknown text.
 
-    Taken for further levels, they would silently be categories that the model has never seen.
+    Otherwise all entries would silently become categories that the model has never seen.
     """
     numbered, worded = all(map(_is_number, known)), all(map(_is_text, known))
     strange = [
@@ -738,7 +736,7 @@ def check_same_encoding(name: str, known: Sequence[Hashable], observed: Sequence
 
 
 def row_weights(sample_weight: Any, rows: int) -> Floats:
-    """Weights of rows that a caller gave as ``sample_weight``, checked; 1 by default."""
+    """The caller's ``sample_weight`` as checked row weights; 1 by default."""
     if sample_weight is None:
         return np.ones(rows)
     weight = np.asarray(sample_weight, dtype=np.float64)
@@ -750,7 +748,7 @@ def row_weights(sample_weight: Any, rows: int) -> Floats:
 
 
 def is_whole(values: Floats) -> bool:
-    """Whether there are observed values, and all of them are whole numbers."""
+    """Whether there are observed values and all of them are whole numbers."""
     values = values[~np.isnan(values)]
     return bool(
         len(values) and (np.abs(values) <= WHOLE_LIMIT).all() and (np.floor(values) == values).all()

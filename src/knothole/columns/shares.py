@@ -1,4 +1,4 @@
-"""Tables of probabilities; a module of its own, as the class is one of pandas."""
+"""Tables of probabilities: in a module of their own, since importing it imports pandas."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ import pandas as pd
 
 
 class _OfFrames(type):
-    """Any DataFrame passes for one of such a class, as pandas' own comparisons ask."""
+    """Lets ``isinstance`` accept any DataFrame, as pandas' own comparisons require."""
 
     def __instancecheck__(cls, other: Any) -> bool:
         return isinstance(other, pd.DataFrame)
 
 
 class Shares(pd.DataFrame, metaclass=_OfFrames):
-    """A DataFrame of which ``[:, i]`` is a column too, as scikit-learn takes it of probabilities.
+    """A DataFrame whose ``[:, i]`` is a column, as scikit-learn indexes probabilities.
 
     Examples
     --------
@@ -21,7 +21,7 @@ class Shares(pd.DataFrame, metaclass=_OfFrames):
     [0.75]
     """
 
-    _constructor = pd.DataFrame  # what is made of it is nothing special
+    _constructor = pd.DataFrame  # results of operations are plain DataFrames
 
     def __getitem__(self, key: Any) -> Any:
         by_place = isinstance(key, tuple) and isinstance(key[0], slice)

@@ -6,9 +6,9 @@ responsibilities for weights: rare categories, which few draws may never meet, a
 for.
 
 A row that lacks a single number has a mixture of normals for it. Every region of one number is an
-interval between two cuts: with F the row's own cumulative distribution at all cuts, a leaf's
-probability is the difference of F at the ends of its interval, whatever the density of the other
-variables.
+interval between two thresholds: with F the row's own cumulative distribution at all thresholds, a
+leaf's probability is the difference of F at the ends of its interval, whatever the density of the
+other variables.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class GaussianEngine(MonteCarloEngine):
         self.labels = np.flatnonzero(used & (ensemble.n_levels > 0))
         self.number_weights = density.number_weights()
         self.exactly: dict[int, WalkEngine] = {
-            BY_NUMBER: SingleMissing(ensemble, density.cut_scores, density.describe_number)
+            BY_NUMBER: SingleMissing(ensemble, density.threshold_scores, density.describe_number)
         }
         if len(self.labels):
             self.exactly[BY_CATEGORIES] = MixtureEngine(ensemble, _CategoriesGivenNumbers(density))
@@ -149,8 +149,9 @@ class SingleMissing(WalkEngine):
     ----------
     ensemble : Ensemble
         Over variables.
-    cut_scores : callable
-        From a variable and its cuts to the z with P(X < cut) = P(Z < z) for each cut.
+    threshold_scores : callable
+        From a variable and its thresholds to the z with P(X < threshold) = P(Z < z) for each
+        threshold.
     describe_number : callable
         From evidence to the distributions of the z of the rows' only missing numbers.
     """
@@ -158,16 +159,20 @@ class SingleMissing(WalkEngine):
     def __init__(
         self,
         ensemble: Ensemble,
-        cut_scores: Callable[[int, Floats], Floats],
+        threshold_scores: Callable[[int, Floats], Floats],
         describe_number: Callable[[Evidence], Normals],
     ) -> None:
         super().__init__(Merged.of(ensemble), [None] * len(ensemble.columns))
         self.describe_number = describe_number
         ensemble, grid = self.ensemble, self.grid
         self.score = np.full(int(grid.offset[-1]), np.inf)
-        for v, (first, cuts) in enumerate(zip(grid.offset.tolist(), grid.cuts, strict=False)):
-            if len(cuts):
-                self.score[first + 1 : first + 1 + len(cuts)] = cut_scores(v, cuts)
+        for v, (first, thresholds) in enumerate(
+            zip(grid.offset.tolist(), grid.thresholds, strict=False)
+        ):
+            if len(thresholds):
+                self.score[first + 1 : first + 1 + len(thresholds)] = threshold_scores(
+                    v, thresholds
+                )
         numeric = (ensemble.feature >= 0) & (ensemble.set_start < 0)
         row = np.where(numeric, grid.offset[np.maximum(ensemble.feature, 0)] + grid.position, 0)
         self.node_score = np.where(numeric, np.append(self.score, 0.0)[row], 0.0)
@@ -200,7 +205,7 @@ class NumberGiven(NamedTuple):
     known: Any  # RegionRows
     variable: Any  # (rows,) that is missing
     normals: Any  # Normals of the rows
-    score: Any  # (grid rows,) of cuts
+    score: Any  # (grid rows,) of thresholds
     table: Any  # see `normal_table`
 
     @property

@@ -1,15 +1,15 @@
 """What trees, and trees and univariate distributions together, say before any row is seen.
 
-Trees as kernels take them (:func:`node_arrays`). Every cut by its place among the cuts of its
-variable (:class:`Grid`), with the masses that lie below it: a region of a numeric variable is an
-interval between two cuts, so its mass in state k is the difference of two rows of a table of
-cumulative masses; a region of a categorical variable is a set of codes, and its mass a sum of rows
-of a table of probabilities. Both kinds of rows stand in one array, ``mass``. Cuts to be searched
-without branches (:class:`Lookup`).
+Trees as kernels take them (:func:`node_arrays`). Every threshold by its place among the thresholds
+of its variable (:class:`Grid`), with the masses that lie below it: a region of a numeric variable
+is an interval between two thresholds, so its mass in state k is the difference of two rows of a
+table of cumulative masses; a region of a categorical variable is a set of codes, and its mass a sum
+of rows of a table of probabilities. Both kinds of rows stand in one array, ``mass``. Thresholds to
+be searched without branches (:class:`Lookup`).
 
 And which leaves of each tree what is observed leaves, as the bits of a word (:class:`LeafSets`).
-The bits of a tree's word are its leaves, from left to right. Between two cuts, all values of a
-variable leave the same set of leaves; these sets are tabulated, and what a row leaves is the
+The bits of a tree's word are its leaves, from left to right. Between two thresholds, all values of
+a variable leave the same set of leaves; these sets are tabulated, and what a row leaves is the
 intersection of those of its observed values: no tree is walked. Where two neighbours in it part,
 the row has a missing value, and no other one on the ways to them matters.
 """
@@ -37,11 +37,11 @@ CELLS = 256
 #: The most leaves of a tree.
 LEAVES = 64
 # The most trees whose sets stand side by side: a value is looked up once for all of them, but as
-# many cuts, or more, have a set of each.
+# many thresholds, or more, have a set of each.
 TREES = 128
 # The most memory for sets.
 BYTES = 1 << 27
-# Of so many cuts one has sets of the leaves on its sides.
+# Of so many thresholds one has sets of the leaves on its sides.
 EVERY = 4
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
@@ -57,7 +57,7 @@ class NodeArrays(NamedTuple):
 
     roots: Any
     feature: Any
-    cut: Any
+    threshold: Any
     left: Any
     missing_left: Any
     set_start: Any
@@ -69,7 +69,7 @@ def node_arrays(ensemble: Ensemble) -> NodeArrays:
     return NodeArrays(
         ensemble.roots,
         ensemble.feature,
-        ensemble.cut,
+        ensemble.threshold,
         ensemble.left,
         ensemble.missing_left,
         ensemble.set_start,
@@ -88,26 +88,26 @@ def stack_size(ensemble: Ensemble) -> int:
     return int(depths.max(initial=0)) + 2
 
 
-# ---- cuts and masses
+# ---- thresholds and masses
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Every cut of an ensemble by its position among the distinct cuts of its variable.
+    """Every threshold of an ensemble by its position among the distinct thresholds of its variable.
 
     Attributes
     ----------
-    cuts : tuple of float64 arrays
-        Sorted distinct cuts of each variable; empty for a categorical one.
+    thresholds : tuple of float64 arrays
+        Sorted distinct thresholds of each variable; empty for a categorical one.
     offset : int64 (variables + 1,)
-        First row of each variable in a table with ``len(cuts[v]) + 2`` rows for a numeric
-        variable (below everything, below each cut, everything) and one row per code for a
+        First row of each variable in a table with ``len(thresholds[v]) + 2`` rows for a numeric
+        variable (below everything, below each threshold, everything) and one row per code for a
         categorical one.
     position : int32 (nodes,)
-        Row of the node's cut within its variable, from 1; 0 at leaves and categorical splits.
+        Row of the node's threshold within its variable, from 1; 0 at leaves and categorical splits.
     """
 
-    cuts: tuple[Floats, ...]
+    thresholds: tuple[Floats, ...]
     offset: NDArray[np.int64]
     position: NDArray[np.int32]
 
@@ -116,16 +116,16 @@ class Grid:
         """The grid of an ensemble over variables."""
         numeric = (ensemble.feature >= 0) & (ensemble.set_start < 0)
         position = np.zeros(len(ensemble.feature), dtype=np.int32)
-        cuts: list[Floats] = []
+        thresholds: list[Floats] = []
         rows: list[int] = []
         for v, n_levels in enumerate(ensemble.n_levels.tolist()):
             nodes = np.flatnonzero(numeric & (ensemble.feature == v))
-            distinct, where = np.unique(ensemble.cut[nodes], return_inverse=True)
+            distinct, where = np.unique(ensemble.threshold[nodes], return_inverse=True)
             position[nodes] = where + 1
-            cuts.append(distinct)
+            thresholds.append(distinct)
             rows.append(n_levels if n_levels else len(distinct) + 2)
         offset = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
-        return cls(tuple(cuts), offset, position)
+        return cls(tuple(thresholds), offset, position)
 
     def masses(self, distributions: Sequence[Univariate | None], merged: Merged) -> Floats:
         """Cumulative masses and probabilities of univariate distributions, (rows, states).
@@ -134,7 +134,7 @@ class Grid:
         """
         n_levels = merged.ensemble.n_levels
         out = np.zeros((int(self.offset[-1]), n_states(distributions)))
-        for v, cuts in enumerate(self.cuts):
+        for v, thresholds in enumerate(self.thresholds):
             rows, distribution = (
                 slice(int(self.offset[v]), int(self.offset[v + 1])),
                 distributions[v],
@@ -147,7 +147,7 @@ class Grid:
                     mass = np.stack([np.bincount(classes[:-1], each) for each in mass.T], axis=1)
                 out[rows] = mass
                 continue
-            high = np.append(cuts, np.inf)
+            high = np.append(thresholds, np.inf)
             low = np.full(len(high), -np.inf)
             below = distribution.mass(low, high, np.zeros(len(high), dtype=np.bool_))
             out[rows][1:] = np.maximum.accumulate(below, axis=0)
@@ -194,9 +194,9 @@ def left_probabilities(
             code = int(unrecorded[v])
             missing, nothing = region[:, code, None] & (code >= 0), rows[code]
         else:
-            low = np.searchsorted(grid.cuts[v], arriving.low[nodes]) + 1
+            low = np.searchsorted(grid.thresholds[v], arriving.low[nodes]) + 1
             low[arriving.low[nodes] == -np.inf] = 0
-            high = np.searchsorted(grid.cuts[v], arriving.high[nodes]) + 1
+            high = np.searchsorted(grid.thresholds[v], arriving.high[nodes]) + 1
             high = np.maximum(high, low)
             middle = np.clip(grid.position[nodes], low, high)
             missing, nothing = arriving.missing[nodes, None], absent[v]
@@ -210,20 +210,21 @@ def left_probabilities(
 
 
 class Lookup(NamedTuple):
-    """The cuts of an ensemble, to be searched without branches.
+    """The thresholds of an ensemble, to be searched without branches.
 
     A value is looked up in one of :data:`CELLS` cells of equal width between its variable's outer
-    cuts; the cuts of the cell are searched by halving, the same number of times in every cell.
+    thresholds; the thresholds of the cell are searched by halving, the same number of times in
+    every cell.
 
     Attributes
     ----------
-    cuts : float64
-        Sorted distinct cuts of one variable after the other, each followed by as many infinite
-        ones as a search may look beyond.
+    thresholds : float64
+        Sorted distinct thresholds of one variable after the other, each followed by as many
+        infinite ones as a search may look beyond.
     start : uint32 (variables,)
-        First cut of each variable.
+        First threshold of each variable.
     cells : uint32 (variables, CELLS)
-        First cut that may lie in each cell.
+        First threshold that may lie in each cell.
     rulers : float64 (variables, 2)
         Where a variable's cells begin, and how many there are per unit.
     halvings : int64 (variables,)
@@ -234,7 +235,7 @@ class Lookup(NamedTuple):
         Variables that some tree splits on; the others are passed over.
     """
 
-    cuts: Floats
+    thresholds: Floats
     start: NDArray[np.uint32]
     cells: NDArray[np.uint32]
     rulers: Floats
@@ -245,21 +246,21 @@ class Lookup(NamedTuple):
 
 
 def lookup(ensemble: Ensemble, grid: Grid) -> Lookup:
-    """Tabulate the cuts of an ensemble over variables."""
-    return Lookup(*cut_cells(grid.cuts), grid.offset, ensemble.n_levels, ensemble.used)
+    """Tabulate the thresholds of an ensemble over variables."""
+    return Lookup(*threshold_cells(grid.thresholds), grid.offset, ensemble.n_levels, ensemble.used)
 
 
-def cut_cells(
-    cuts: Sequence[Floats],
+def threshold_cells(
+    thresholds: Sequence[Floats],
 ) -> tuple[Floats, NDArray[np.uint32], NDArray[np.uint32], Floats, NDArray[np.int64]]:
-    """The first five fields of :class:`Lookup`, for sorted distinct cuts of each variable."""
+    """The first five fields of :class:`Lookup`, for sorted distinct thresholds of each variable."""
     padded: list[Floats] = [np.empty(0)]
-    start = np.zeros(len(cuts), dtype=np.uint32)
-    halvings = np.zeros(len(cuts), dtype=np.int64)
-    cells = np.zeros((len(cuts), CELLS), dtype=np.uint32)
-    rulers = np.zeros((len(cuts), 2))
+    start = np.zeros(len(thresholds), dtype=np.uint32)
+    halvings = np.zeros(len(thresholds), dtype=np.int64)
+    cells = np.zeros((len(thresholds), CELLS), dtype=np.uint32)
+    rulers = np.zeros((len(thresholds), 2))
     total = 0
-    for v, own in enumerate(cuts):
+    for v, own in enumerate(thresholds):
         finite = own[np.isfinite(own)]
         with np.errstate(over="ignore"):
             width = finite[-1] - finite[0] if len(finite) else 0.0
@@ -287,10 +288,10 @@ class LeafSets(NamedTuple):
     Attributes
     ----------
     look : Lookup
-        Their cuts.
+        Their thresholds.
     sets : uint64 (grid rows + 1, trees)
-        The leaves that are left by values below a variable's first cut, from each cut to the next,
-        and "not recorded"; or by each code; last, all leaves that any number leads to.
+        The leaves that are left by values below a variable's first threshold, from each threshold
+        to the next, and "not recorded"; or by each code; last, all leaves that any number leads to.
     parting : uint8 (trees, 64, 64)
         Where two leaves part: a node, counted from the root; so ancestors have smaller numbers.
     right : uint64 (trees, 128)
@@ -320,7 +321,7 @@ def leaf_sets(ensemble: Ensemble) -> list[LeafSets]:
     >>> from knothole.trees.read import read
     >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     >>> found = leaf_sets(read(DecisionTreeRegressor(random_state=0).fit(X, [1.0, 2.0, 3.0])))
-    >>> [f"{word:03b}" for word in found[0].sets[:2, 0]]  # of x0, below its cut and above
+    >>> [f"{word:03b}" for word in found[0].sets[:2, 0]]  # of x0, below its threshold and above
     ['011', '100']
     """
     largest = np.diff(ensemble.leaf_start).max(initial=0)
@@ -355,7 +356,7 @@ def leaf_sets(ensemble: Ensemble) -> list[LeafSets]:
 
 
 def _possible(ensemble: Ensemble) -> Words:
-    """1 for each leaf that some number leads to, 0 where cuts contradict each other."""
+    """1 for each leaf that some number leads to, 0 where thresholds contradict each other."""
     all_regions = regions(ensemble)
     absent = all_regions.missing & ensemble.columns.nullable[all_regions.column]
     empty = (all_regions.set_start < 0) & (all_regions.low >= all_regions.high) & ~absent
@@ -392,8 +393,8 @@ class RangeSets(NamedTuple):
     first : int64 (variables,)
         First row of each variable in the two that follow.
     from_on, up_to : uint64 (rows, trees)
-        The leaves that values from a cut on, or up to one, leave: of the first and the last of
-        so many cuts (:data:`EVERY`), so that tables are small.
+        The leaves that values from a threshold on, or up to one, leave: of the first and the last
+        of so many thresholds (:data:`EVERY`), so that tables are small.
     """
 
     first: Any

@@ -21,7 +21,7 @@ from knothole.arrays import Floats, Ints, Mask
 from knothole.bits import starts
 from knothole.columns.columns import Column, Columns
 from knothole.trees.ensemble import Ensemble, Nodes
-from knothole.trees.thresholds import cut_less_equal
+from knothole.trees.thresholds import exact_less_equal
 
 # Codes of numbers at most; NaN has the one after those of its column.
 DISTINCT = kernels.DISTINCT
@@ -54,12 +54,12 @@ class Trees(NamedTuple):
 
 
 class Grown(NamedTuple):
-    """Where margins start, trees, and how many nodes each has; cuts of the nodes."""
+    """Where margins start, trees, and how many nodes each has; thresholds of the nodes."""
 
     start: float
     trees: Trees
     sizes: Ints
-    cut: Floats
+    threshold: Floats
 
 
 #: Trees for each output.
@@ -72,10 +72,14 @@ class Grower:
     def __init__(self, inputs: Floats, thresholds: Sequence[Floats]) -> None:
         self.width = np.array([len(own) + 1 for own in thresholds], dtype=np.int64)
         self.code = np.empty(inputs.shape, dtype=np.uint8)
-        self.cut = np.full((len(thresholds), DISTINCT), np.inf)  # all numbers go left of the last
-        for column, code, own, cut in zip(inputs.T, self.code.T, thresholds, self.cut, strict=True):
-            code[:] = np.where(np.isnan(column), len(own) + 1, np.searchsorted(own, column))
-            cut[: len(own)] = cut_less_equal(own)
+        self.threshold = np.full(
+            (len(thresholds), DISTINCT), np.inf
+        )  # all numbers go left of the last
+        for column, code, inner, row in zip(
+            inputs.T, self.code.T, thresholds, self.threshold, strict=True
+        ):
+            code[:] = np.where(np.isnan(column), len(inner) + 1, np.searchsorted(inner, column))
+            row[: len(inner)] = exact_less_equal(inner)
 
     def boost(self, start: float, trees: int, newton: Newton) -> tuple[Grown, Floats]:
         """So many trees, and the margins of the rows; ``newton`` has their slopes, curvatures."""
@@ -86,7 +90,7 @@ class Grower:
         for k in range(trees):
             tree = Trees(*(field[k] for field in grown))
             sizes[k] = kernels.grow(self.code, self.width, *newton(margin), margin, tree)
-        return Grown(start, grown, sizes, self.cut[grown.feature, grown.code]), margin
+        return Grown(start, grown, sizes, self.threshold[grown.feature, grown.code]), margin
 
 
 def boost(inputs: Floats, base: Floats, weight: Floats, newton: Step) -> Iterator[Stage]:
@@ -142,7 +146,7 @@ def as_ensemble(stages: list[Stage], names: Sequence[str], share: float = 1.0) -
     nodes = Nodes(
         roots=roots,
         feature=np.where(tree.left < 0, -1, tree.feature),
-        cut=np.concatenate([grown.cut for grown in parts])[kept],
+        threshold=np.concatenate([grown.threshold for grown in parts])[kept],
         left=first + tree.left,
         right=first + tree.left + 1,
         missing_left=tree.missing_left,

@@ -1,4 +1,4 @@
-"""From outputs of an ensemble to labels and probabilities, as the model's own library has them."""
+"""Labels and probabilities from an ensemble's outputs, as the model's own library returns them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 from knothole.trees.ensemble import Ensemble
 
-# Probabilities that are beyond 0 or 1 by less are so by rounding alone.
+# Probabilities outside [0, 1] by less than this are rounding errors.
 ROUNDING = 1e-9
 
 
@@ -21,7 +21,7 @@ def is_classifier(ensemble: Ensemble) -> bool:
 
 
 def require_regressor(ensemble: Ensemble, what: str) -> None:
-    """Refuse a question that is about numbers only."""
+    """Refuse a call that makes sense only for regressors."""
     if is_classifier(ensemble):
         raise InvalidInput(
             f"{what}: the model is a classifier, which says how sure it is by probabilities; use "
@@ -29,7 +29,7 @@ def require_regressor(ensemble: Ensemble, what: str) -> None:
         )
 
 
-# What has no target, or one that is not a number, and what to do instead.
+# Kinds of model without a numeric target, and what to do instead.
 WITHOUT_TARGET = {
     "anomaly": "an isolation forest has no target",
     "survival": "the target of a survival forest is a time that may be censored; compare risks "
@@ -38,7 +38,7 @@ WITHOUT_TARGET = {
 
 
 def require_target(ensemble: Ensemble, what: str) -> None:
-    """Refuse a question that compares predictions with y, of models that do not predict y."""
+    """Refuse a call that compares predictions with y if the model does not predict y."""
     if ensemble.recipe.task in WITHOUT_TARGET:
         raise InvalidInput(f"{what}: {WITHOUT_TARGET[ensemble.recipe.task]}.")
 
@@ -52,7 +52,7 @@ def class_lists(ensemble: Ensemble) -> tuple[list[Any], ...]:
 
 
 def output_labels(ensemble: Ensemble, n: int) -> list[Any]:
-    """What ``n`` outputs are of: a class each, of two the second; else numbers from 0."""
+    """Labels of ``n`` outputs: classes (of two, the second), otherwise numbers from 0."""
     names = [name for target in class_lists(ensemble) for name in target]
     if n == 1 and len(names) == 2:
         return names[1:]
@@ -69,7 +69,7 @@ def probabilities(ensemble: Ensemble, response: Floats) -> list[Floats]:
 
 
 def by_class(ensemble: Ensemble, values: Floats) -> list[Floats]:
-    """Spreads or errors of outputs as those of classes, for each target."""
+    """Standard deviations or errors of outputs as those of each class, for each target."""
     if _is_binary(ensemble):
         return [np.hstack([values, values])]
     return _by_target(ensemble, values)
@@ -85,7 +85,7 @@ def label(ensemble: Ensemble, shares: list[Floats]) -> NDArray[Any]:
 
 
 def of_label(shares: list[Floats], values: list[Floats]) -> Floats:
-    """Numbers of classes (spreads, errors) as those of the most likely label."""
+    """Of one number per class (spreads, errors), the one of the most likely label."""
     chosen = [
         np.take_along_axis(each, probability.argmax(axis=1)[:, None], axis=1)
         for probability, each in zip(shares, values, strict=True)
@@ -94,7 +94,7 @@ def of_label(shares: list[Floats], values: list[Floats]) -> Floats:
 
 
 def _is_binary(ensemble: Ensemble) -> bool:
-    """Whether the one output is the probability of the second of two classes."""
+    """Whether the only output is the probability of the second of two classes."""
     return ensemble.n_responses == 1 and len(class_lists(ensemble)[0]) == 2
 
 
@@ -104,5 +104,5 @@ def _by_target(ensemble: Ensemble, values: Floats) -> list[Floats]:
 
 
 def flat(response: Floats) -> Floats:
-    """One number a row where there is one output, as ``predict`` has it."""
+    """One-dimensional where there is one output, as ``predict`` returns it."""
     return response[:, 0] if response.shape[1] == 1 else response

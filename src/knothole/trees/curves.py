@@ -1,10 +1,10 @@
 """Step functions that leaves have beside their values: samples of y, survival curves.
 
-A leaf of a quantile forest keeps training targets, one of a survival forest a survival curve. Both
-are step functions, kept by their jumps: how many samples lie at each y, how much the curve changes
-at each time. What a forest says of a row adds up the jumps of the leaves that the row reaches. With
-missing values every leaf counts with its probability, so that expected jumps are linear in leaf
-probabilities (Prop. 1), and as exact as those are.
+A leaf of a quantile forest stores training targets, a leaf of a survival forest a survival curve.
+Both are step functions, stored by their jumps: the number of samples at each y, the change of the
+curve at each time. A forest's answer for a row is the sum of the jumps of the leaves that the row
+reaches. With missing values, every leaf counts with its probability; expected jumps are then
+linear in the leaf probabilities (Prop. 1), and as exact as those are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from knothole.checks import check_type, require
 if TYPE_CHECKING:
     from scipy import sparse
 
-#: Names of curves; those of samples are followed by the number of the output.
+#: Names of curves; names of samples end with the number of the output.
 SAMPLES, SURVIVAL, HAZARD = "samples", "survival", "cumulative hazard"
 
 
@@ -33,11 +33,12 @@ class Curves:
     Attributes
     ----------
     grid : float64 (points,)
-        Where they jump, ascending: values of y, or times.
+        Where the functions jump, ascending: values of y, or times.
     jumps : sparse float64 (leaves, points)
-        What a leaf adds at each point; the average over trees is in them where there is one.
+        What each leaf adds at each point, already divided by the number of trees where trees are
+        averaged.
     start : float
-        The value of what is predicted before all points.
+        The value before the first point.
     """
 
     grid: Floats
@@ -45,13 +46,13 @@ class Curves:
     start: float = 0.0
 
     def of_leaves(self, leaves: Any) -> Curves:
-        """The same for leaves that are others, or in another order."""
+        """The curves of these leaves, in this order."""
         from scipy import sparse
 
         return Curves(self.grid, sparse.csr_matrix(self.jumps[leaves]), self.start)
 
     def at(self, jumps: sparse.csr_matrix, places: NDArray[np.intp]) -> Floats:
-        """Values after these points of the grid, (rows, places), for jumps of rows."""
+        """Values just after these points of the grid, (rows, places), given each row's jumps."""
         if not jumps.shape[0] * len(places):
             return np.empty((jumps.shape[0], len(places)))
         values = np.cumsum(jumps.toarray(), axis=1)[:, np.maximum(places, 0)]
@@ -59,7 +60,7 @@ class Curves:
 
 
 def reached(leaves: Integers, n_leaves: int) -> sparse.csr_matrix:
-    """Leaf probabilities (rows, leaves) of rows that reach these leaves, (rows, trees)."""
+    """Leaf probabilities (rows, leaves) of complete rows, from their leaves (rows, trees)."""
     from scipy import sparse
 
     rows, trees = leaves.shape
@@ -69,7 +70,7 @@ def reached(leaves: Integers, n_leaves: int) -> sparse.csr_matrix:
 
 def weighted_mean(weights: sparse.csr_matrix, grid: Floats) -> Floats:
     """Means of weighted samples, (rows, 1)."""
-    centre = grid.mean()  # a large common value would take digits
+    centre = grid.mean()  # a large common value would cost digits
     return np.asarray(centre + (weights @ (grid - centre)) / weights.sum(axis=1).A1)[:, None]
 
 
@@ -78,10 +79,10 @@ def weighted_quantiles(weights: sparse.csr_matrix, grid: Floats, levels: Floats)
 
     Levels are the same for all rows, or (rows, levels).
 
-    The step function that has each value for as long as its weight, averaged over the window from
-    q (W - 1) to q (W - 1) + 1, where W is the sum of the weights. Where weights are counts that is
-    ``numpy.quantile`` of the samples; it goes on continuously between counts (Akinshin 2023,
-    "Weighted quantile estimators", type 7).
+    Integrates the step function that has each value over a length equal to its weight, over the
+    window from q (W - 1) to q (W - 1) + 1, where W is the sum of the weights. With whole-number
+    weights this is ``numpy.quantile`` of the repeated samples; between them it is continuous
+    (Akinshin 2023, "Weighted quantile estimators", type 7).
 
     Examples
     --------
@@ -98,7 +99,7 @@ def weighted_quantiles(weights: sparse.csr_matrix, grid: Floats, levels: Floats)
         end = np.cumsum(weight)
         low = levels[row] * max(end[-1] - 1.0, 0.0)
         width = min(end[-1], 1.0)
-        # How much of the window each sample has.
+        # How much of the window each sample covers.
         stop = np.clip(end - low[:, None], 0.0, width)
         stop[:, -1] = width
         share = np.diff(stop, axis=1, prepend=0.0)
@@ -110,9 +111,9 @@ def weighted_quantiles(weights: sparse.csr_matrix, grid: Floats, levels: Floats)
 def sample_quantiles(
     curves: Mapping[str, Curves], probabilities: sparse.csr_matrix, levels: Floats
 ) -> Floats:
-    """Quantiles (rows, outputs, levels) of the samples of leaves with these probabilities.
+    """Quantiles (rows, outputs, levels) of leaf samples weighted by these leaf probabilities.
 
-    Without levels the means, (rows, outputs, 1).
+    Without levels, the means (rows, outputs, 1).
     """
     from scipy import sparse
 
@@ -129,12 +130,12 @@ def sample_quantiles(
 
 # ---- files ---------------------------------------------------------------------------------------
 
-# The arrays of each, by dtype.
+# The arrays of each curve, with their data types.
 ARRAYS = {"grid": np.float64, "start": np.int64, "point": np.int32, "jump": np.float64}
 
 
 def describe_curves(curves: Mapping[str, Curves]) -> tuple[list[Any], dict[str, NDArray[Any]]]:
-    """For JSON, and arrays; the inverse of :func:`curves_from`."""
+    """A list for JSON, and arrays; the inverse of :func:`curves_from`."""
     header, arrays = [], {}
     for i, (name, each) in enumerate(curves.items()):
         header.append([name, each.start])
@@ -146,7 +147,7 @@ def describe_curves(curves: Mapping[str, Curves]) -> tuple[list[Any], dict[str, 
 
 
 def curves_from(header: Any, arrays: Mapping[str, NDArray[Any]], leaves: int) -> dict[str, Curves]:
-    """From a file, for so many leaves; whatever does not fit is refused."""
+    """Curves from a file, for this number of leaves; anything inconsistent is refused."""
     from scipy import sparse
 
     check_type("curves", header, list)

@@ -1,9 +1,9 @@
-"""What a tree model is once read: plain frozen arrays, the same for every library.
+"""The common form of a tree model: plain frozen arrays, the same for every library.
 
-One rule everywhere, in float64: **go left iff x < cut**. A categorical split is a set of category
-codes that go left, kept as bits (:mod:`knothole.bits`). Siblings are stored side by side,
-so ``right == left + 1`` and the children of a node need one number. A tree's margin is ``weight *
-value[leaf]``, added to the outputs that the tree serves, on top of ``base``.
+One rule everywhere, in float64: **go left iff x < threshold**. A categorical split has the set of
+category codes that go left, stored as bits (:mod:`knothole.bits`). Siblings are stored side by
+side: ``right == left + 1``, so that one number says where the children of a node are. A tree adds
+``weight * value[leaf]`` to the outputs that it serves, on top of ``base``.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from knothole.trees import traverse
 from knothole.trees.curves import Curves
 from knothole.trees.links import IDENTITY, Blend, Link
 
-#: What ``predict`` of a model gives, beside responses and labels: see :class:`Recipe`.
+#: Kinds of model whose ``predict`` returns neither a response nor a label: see :class:`Recipe`.
 TASKS = ("", "anomaly", "quantiles", "survival")
-#: An absolute error has the median for its best answer.
+#: The quantile that minimises the absolute error.
 MEDIAN = (0.5,)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What of a model's training matters to what is done with it.
+    """How a model was trained and what its ``predict`` returns, as far as the library tells.
 
     Attributes
     ----------
     levels : tuple of float
-        Quantiles of y that the outputs were trained to be, a half for an absolute error; none for
+        Quantiles of y that the outputs were trained to be, 0.5 for the absolute error; empty for
         models of means and probabilities.
     learning_rate : float or None
-        Part of its best values that each tree was given; None where the library does not tell.
+        Fraction of its optimal values that each tree was given; None if the library does not tell.
     loss : str
-        "Huber", "pseudo-Huber", or what the library calls a loss that is none of: squared error,
-        the loss of the ``levels``, log loss. Empty otherwise.
+        "Huber", "pseudo-Huber", or the library's name of any loss other than the squared error, the
+        loss of the ``levels`` and log loss, for which it is empty.
     delta : float or None
-        Error from which a Huber loss grows no faster than the error itself.
+        Error beyond which a Huber loss grows linearly.
     task : {"", "anomaly", "quantiles", "survival"}
-        What the model's own ``predict`` makes of a row where that is neither its response nor a
-        label: whether it is an anomaly, quantiles of y, a risk.
+        What the model's own ``predict`` returns if it is neither a response nor a label: whether
+        a row is an anomaly, quantiles of y, a risk.
     offset : float or None
-        Scores below are those of anomalies.
+        Rows with a score below it are anomalies.
     quantiles : tuple of float
-        Of y, that ``predict`` of a quantile forest gives unless told otherwise; none for the mean.
+        Of y, that a quantile forest's ``predict`` returns by default; empty for the mean.
     """
 
     levels: tuple[float, ...] = ()
@@ -77,7 +77,7 @@ class Recipe:
         offset: Any = None,
         quantiles: Iterable[Any] = (),
     ) -> Recipe:
-        """From what a library says; numbers that make no sense say nothing.
+        """From a library's own parameters; values that make no sense count as not told.
 
         Examples
         --------
@@ -102,17 +102,17 @@ class Recipe:
 
 
 def _at_most(largest: float, number: Any) -> float | None:
-    """A number above 0, or None where it is none."""
+    """The number where it is above 0 and at most ``largest``, otherwise None."""
     return float(number) if number is not None and 0 < float(number) <= largest else None
 
 
-#: Of a model whose library tells nothing.
-UNTOLD = Recipe()
+#: For models whose library tells nothing.
+UNKNOWN_RECIPE = Recipe()
 
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """Trees as a reader finds them: one entry a node, in any order, children by position.
+    """Trees as a reader finds them: one entry per node, in any order; children by position.
 
     Attributes are as in :class:`Ensemble`, but for these:
 
@@ -121,7 +121,7 @@ class Nodes:
     left, right : int arrays (nodes,)
         Positions of the children; ignored at leaves.
     value, native_leaf : arrays (nodes, width) and (nodes,)
-        Ignored at inner nodes, as ``cut`` is at leaves and categorical splits.
+        Ignored at inner nodes, as ``threshold`` is at leaves and categorical splits.
     set_start, sets : int array (nodes,) and uint64 array, optional
         Without them, all splits are numeric.
     tree_output, tree_weight : arrays (trees,), optional
@@ -130,7 +130,7 @@ class Nodes:
 
     roots: NDArray[Any]
     feature: NDArray[Any]
-    cut: Floats
+    threshold: Floats
     left: NDArray[Any]
     right: NDArray[Any]
     missing_left: Mask
@@ -143,10 +143,11 @@ class Nodes:
 
 
 class NodeList:
-    """Nodes that are made one by one."""
+    """Nodes that are added one by one."""
 
     def __init__(self) -> None:
-        # Column, cut, children (a leaf's number for both), side of NaN, set; by node.
+        # One tuple per node: column, threshold, children (twice its number for a leaf), whether NaN
+        # goes left, and the number of its set.
         self._rows: list[tuple[int, float, int, int, bool, int]] = []
         self._sets: dict[int, tuple[int, Mask]] = {}  # number and content, by identity
 
@@ -154,7 +155,7 @@ class NodeList:
         return len(self._rows)
 
     def add(self) -> int:
-        """Room for a node; returns its place."""
+        """Append an empty node; returns its position."""
         self._rows.append((-1, np.nan, -1, -1, False, -1))
         return len(self._rows) - 1
 
@@ -165,7 +166,7 @@ class NodeList:
     def split(
         self, node: int, column: int, sides: float | Mask, left: int, right: int, missing_left: bool
     ) -> None:
-        """Make a node a split: at a cut, or by whether each level, and an unseen one, goes left."""
+        """Make a node a split: by a threshold, or by which levels (last: an unseen one) go left."""
         if isinstance(sides, np.ndarray):
             which, _ = self._sets.setdefault(id(sides), (len(self._sets), sides))
             self._rows[node] = column, np.nan, left, right, missing_left, which
@@ -173,8 +174,8 @@ class NodeList:
             self._rows[node] = column, sides, left, right, missing_left, -1
 
     def build(self, roots: Any, value: Floats, native_leaf: Any, **of_trees: Any) -> Nodes:
-        """All of them, given values and the library's own numbers by leaf."""
-        feature, cut, left, right, missing_left, which = map(
+        """All nodes added so far, with leaf values and the library's leaf numbers."""
+        feature, threshold, left, right, missing_left, which = map(
             np.array, zip(*self._rows, strict=True)
         )
         leaf = np.where(feature < 0, left, 0)
@@ -182,7 +183,7 @@ class NodeList:
         return Nodes(
             roots=np.array(roots),
             feature=feature,
-            cut=cut,
+            threshold=threshold,
             left=left,
             right=right,
             missing_left=missing_left,
@@ -195,8 +196,17 @@ class NodeList:
 
 
 def nodes_of(arrays: Mapping[str, Any]) -> Nodes:
-    """The nodes that an ensemble has these arrays of (``vars`` of it, say)."""
-    names = ("roots", "feature", "cut", "left", "missing_left", "set_start", "sets", "tree_output")
+    """The nodes of an ensemble, given its arrays by name (``vars(ensemble)``, for example)."""
+    names = (
+        "roots",
+        "feature",
+        "threshold",
+        "left",
+        "missing_left",
+        "set_start",
+        "sets",
+        "tree_output",
+    )
     leaf = arrays["feature"] < 0
     number = np.where(leaf, arrays["left"], 0)
     return Nodes(
@@ -219,8 +229,8 @@ class Ensemble:
         Root node of each tree. A tree's nodes and leaves are contiguous, in tree order.
     feature : int32 (nodes,)
         Column of the split, -1 at a leaf.
-    cut : float64 (nodes,)
-        Go left iff x < cut; NaN at leaves and at categorical splits.
+    threshold : float64 (nodes,)
+        Go left iff x < threshold; NaN at leaves and at categorical splits.
     left : int32 (nodes,)
         Left child (the right one is ``left + 1``); at a leaf, the leaf's number.
     missing_left : bool (nodes,)
@@ -262,7 +272,7 @@ class Ensemble:
     columns: Columns
     roots: Integers
     feature: Integers
-    cut: Floats
+    threshold: Floats
     left: Integers
     missing_left: Mask
     set_start: Integers
@@ -278,7 +288,7 @@ class Ensemble:
     library: str
     precision: str
     sentinel: Floats = field(repr=False)
-    recipe: Recipe = UNTOLD
+    recipe: Recipe = UNKNOWN_RECIPE
     curves: Mapping[str, Curves] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -299,7 +309,7 @@ class Ensemble:
         classes: tuple[Hashable, ...] | None = None,
         sentinel: Any = None,
     ) -> Ensemble:
-        """Lay out a reader's nodes: validated, siblings side by side, one tree after the other.
+        """Lay out a reader's nodes: checked, siblings side by side, one tree after the other.
 
         Anything that is not a forest of proper binary trees over these columns with finite
         leaf values is refused with :class:`~knothole.errors.DamagedFile`.
@@ -324,41 +334,41 @@ class Ensemble:
         )
 
     def trained_by(self, recipe: Recipe) -> Ensemble:
-        """The same, with what is known of its training."""
+        """A copy with what is known of its training."""
         return replace(self, recipe=recipe)
 
     def with_curves(self, curves: Mapping[str, Curves]) -> Ensemble:
-        """The same, with curves of its leaves."""
+        """A copy with curves of its leaves."""
         return replace(self, curves=curves)
 
     def with_auxiliary(self, auxiliary: Sequence[Column]) -> Ensemble:
-        """The same trees over further columns, which no split uses."""
+        """A copy over further columns, which no split uses."""
         columns = replace(self.columns, columns=(*self.columns, *auxiliary))
         nothing = np.full((len(auxiliary), 2), np.nan)
         return replace(self, columns=columns, sentinel=np.vstack([self.sentinel, nothing]))
 
     def leaf_keys(self) -> list[tuple[int, int]]:
-        """Tree and the library's own number of each leaf."""
+        """The tree and the library's own number of each leaf."""
         return list(zip(self.leaf_tree.tolist(), self.native_leaf.tolist(), strict=True))
 
     @property
     def n_trees(self) -> int:
-        """How many trees."""
+        """Number of trees."""
         return len(self.roots)
 
     @property
     def n_leaves(self) -> int:
-        """How many leaves, over all trees."""
+        """Number of leaves in all trees."""
         return len(self.value)
 
     @property
     def n_outputs(self) -> int:
-        """How many numbers a margin has."""
+        """Number of outputs of a margin."""
         return len(self.base)
 
     @property
     def n_responses(self) -> int:
-        """How many numbers a prediction has: as a margin, but for models made of models."""
+        """Number of outputs of a prediction; a margin's may differ in models made of models."""
         return self.link.responses(self.n_outputs)
 
     @cached_property
@@ -392,7 +402,9 @@ class Ensemble:
         return traverse.Walker(self)
 
     def leaves(self, X: Floats, threads: int | None = None) -> Integers:
-        """Leaf (by number in this ensemble) of every row in every tree, NaN by the library's rule.
+        """The leaf (its number in this ensemble) that each row reaches in each tree.
+
+        NaN goes where the library sends it.
 
         Parameters
         ----------
@@ -412,11 +424,11 @@ class Ensemble:
         return self._walker.margin_range(self._checked(X), threads)
 
     def predict(self, X: Floats, threads: int | None = None) -> Floats:
-        """Margin through the link (rows, outputs): responses, or class probabilities."""
+        """Predictions (rows, outputs): margins through the link."""
         return self.link(self.margin(X, threads))
 
     def with_values(self, value: Floats) -> Ensemble:
-        """The same trees with other leaf values, shape ``(leaves, width)``."""
+        """A copy with other leaf values, shape ``(leaves, width)``."""
         value = np.array(value, dtype=np.float64)
         if value.shape != self.value.shape:
             raise InvalidInput(f"value must have shape {self.value.shape}; got {value.shape}.")
@@ -438,16 +450,16 @@ class Ensemble:
 
 
 def _laid_out(nodes: Nodes, n_levels: Ints, n_outputs: int) -> dict[str, Any]:
-    """Arrays of an :class:`~knothole.trees.ensemble.Ensemble`, by name, from ``nodes``.
+    """Arrays of an :class:`~knothole.trees.ensemble.Ensemble` by name, from ``nodes``.
 
-    Breadth first within a tree, siblings side by side, leaves numbered in the order met. Nodes
-    that no root leads to (deleted ones, in some libraries' files) are dropped.
+    Nodes are ordered breadth first within a tree, siblings side by side; leaves are numbered in
+    that order. Nodes that no root leads to (deleted ones, in some libraries' files) are dropped.
     """
     n = len(nodes.feature)
     value = np.asarray(nodes.value, dtype=np.float64)
     value = value[:, None] if value.ndim == 1 else value
     start = np.full(n, -1) if nodes.set_start is None else nodes.set_start
-    splits = (nodes.cut, nodes.left, nodes.right, nodes.missing_left, start)
+    splits = (nodes.threshold, nodes.left, nodes.right, nodes.missing_left, start)
     same = {len(a) for a in (*splits, value, nodes.native_leaf)} == {n}
     require(same, "node arrays of different lengths")
     roots, feature = _as_int32(nodes.roots), _as_int32(nodes.feature)
@@ -468,9 +480,11 @@ def _laid_out(nodes: Nodes, n_levels: Ints, n_outputs: int) -> dict[str, Any]:
     require((levels > 0).all(), "a set of categories on a column that has none")
     end = set_start[categorical].astype(np.int64) + set_words(levels)
     require((end <= len(sets)).all(), "a categorical split's set lies outside the model")
-    cut = np.where(leaf | categorical, np.nan, np.asarray(nodes.cut, dtype=np.float64)[order])
+    threshold = np.where(
+        leaf | categorical, np.nan, np.asarray(nodes.threshold, dtype=np.float64)[order]
+    )
     numeric = ~leaf & ~categorical
-    require(not np.isnan(cut[numeric]).any(), "a numeric split without a threshold")
+    require(not np.isnan(threshold[numeric]).any(), "a numeric split without a threshold")
     leaf_value = value[order[leaf]]
     require(np.isfinite(leaf_value).all(), "a leaf value is not finite")
     per_tree = _per_tree(nodes, n_outputs - value.shape[1])
@@ -480,7 +494,7 @@ def _laid_out(nodes: Nodes, n_levels: Ints, n_outputs: int) -> dict[str, Any]:
     return {
         "roots": place[roots],
         "feature": feature,
-        "cut": cut,
+        "threshold": threshold,
         "left": np.where(leaf, np.cumsum(leaf, dtype=np.int32) - 1, place[left[order]]),
         "missing_left": np.asarray(nodes.missing_left, dtype=np.bool_)[order],
         "set_start": set_start,
@@ -493,7 +507,7 @@ def _laid_out(nodes: Nodes, n_levels: Ints, n_outputs: int) -> dict[str, Any]:
 
 
 def _per_tree(nodes: Nodes, last_output: int) -> dict[str, Any]:
-    """The output that each tree serves (first), and its weight."""
+    """The first output that each tree serves, and each tree's weight."""
     n_trees = len(nodes.roots)
     output = np.zeros(n_trees) if nodes.tree_output is None else np.asarray(nodes.tree_output)
     weight = np.ones(n_trees) if nodes.tree_weight is None else np.asarray(nodes.tree_weight)
@@ -506,7 +520,7 @@ def _per_tree(nodes: Nodes, last_output: int) -> dict[str, Any]:
 
 
 def _as_int32(numbers: Any) -> Integers:
-    """As 32-bit integers; a number that has no room in them would become another."""
+    """As 32-bit integers; numbers that do not fit are refused, not wrapped around."""
     numbers = np.asarray(numbers)
     room = np.iinfo(np.int32)
     fits = not numbers.size or (room.min <= numbers.min() and numbers.max() <= room.max)
@@ -517,7 +531,7 @@ def _as_int32(numbers: Any) -> Integers:
 def _ordered(
     roots: Integers, feature: Integers, left: Integers, right: Integers
 ) -> tuple[Integers, Ints]:
-    """Nodes, breadth first within every tree, and their trees."""
+    """Positions of the nodes, breadth first within every tree, and the tree of each."""
     seen = np.zeros(len(feature), dtype=np.bool_)
     node, tree = roots, np.arange(len(roots))
     nodes, trees = [node[:0]], [tree[:0]]
@@ -540,9 +554,9 @@ def _ordered(
 
 
 def pack_sides(lefts: Sequence[Mask]) -> tuple[Ints, Words]:
-    """Sets of left-going codes from sides, each of all levels and last of one never seen.
+    """Sets of left-going codes, from flags of all levels and, last, of an unseen one.
 
-    The first word of each set, and the words of all (:mod:`knothole.bits`).
+    Returns the first word of each set and the words of all sets (:mod:`knothole.bits`).
     """
     codes = [np.flatnonzero(left) for left in lefts]
     return pack(
@@ -559,7 +573,7 @@ def left_codes(ensemble: Ensemble, node: int) -> Mask:
 
 
 def some_trees(ensemble: Ensemble, trees: NDArray[np.intp]) -> tuple[Ensemble, NDArray[np.intp]]:
-    """The ensemble of some trees, and the numbers that its leaves have in the whole one.
+    """An ensemble of some of the trees, and the numbers of its leaves in the full ensemble.
 
     Examples
     --------
@@ -576,7 +590,7 @@ def some_trees(ensemble: Ensemble, trees: NDArray[np.intp]) -> tuple[Ensemble, N
     node_start = np.append(ensemble.roots, len(ensemble.feature)).astype(np.int64)
     nodes, roots = _ranges(node_start, trees)
     leaves, leaf_start = _ranges(ensemble.leaf_start, trees)
-    # What is subtracted from the numbers of nodes and of leaves in each tree.
+    # How far the numbers of nodes and leaves move in each tree.
     counts = np.diff(roots)
     node_shift = np.repeat(node_start[trees] - roots[:-1], counts)
     leaf_shift = np.repeat(ensemble.leaf_start[trees] - leaf_start[:-1], counts)
@@ -586,7 +600,7 @@ def some_trees(ensemble: Ensemble, trees: NDArray[np.intp]) -> tuple[Ensemble, N
         ensemble,
         roots=roots[:-1].astype(np.int32),
         feature=ensemble.feature[nodes],
-        cut=ensemble.cut[nodes],
+        threshold=ensemble.threshold[nodes],
         left=left.astype(np.int32),
         missing_left=ensemble.missing_left[nodes],
         set_start=ensemble.set_start[nodes],
@@ -601,7 +615,7 @@ def some_trees(ensemble: Ensemble, trees: NDArray[np.intp]) -> tuple[Ensemble, N
 
 
 def _ranges(start: Ints, trees: NDArray[np.intp]) -> tuple[NDArray[np.intp], Ints]:
-    """The numbers from ``start[t]`` to ``start[t + 1]`` of each tree, and where each begins."""
+    """The numbers ``start[t]`` to ``start[t + 1]`` of each tree t, and where each tree begins."""
     counts = np.diff(start)[trees]
     begins = np.append(0, np.cumsum(counts))
     return np.arange(begins[-1]) + np.repeat(start[trees] - begins[:-1], counts), begins

@@ -1,10 +1,10 @@
-"""The same trees over something else than their columns: variables, other levels, or fewer levels.
+"""An ensemble over a density's variables, over other categories, or over fewer categories.
 
-An ensemble over variables splits on what a density is over. A one-hot group is one categorical
-variable, and a split on one of its dummies is a split on a set of its categories. "Not recorded",
-where a variable has it as a state, goes where the library sends NaN.
+A density is over variables, a model over columns. A one-hot group is one categorical variable, so a
+split on one of its dummies becomes a split on a set of its categories. Where a variable has the
+state "not recorded", that state goes where the library sends NaN.
 
-Levels that no split tells apart can be taken as one: of a million, trees name a few hundred.
+Levels that no split tells apart can be merged: of a million levels, trees name a few hundred.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from knothole.trees.ensemble import Ensemble, left_codes, pack_sides
 def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
     """The same trees over the variables of a table.
 
-    Its rows are points (:meth:`~knothole.columns.columns.Columns.evidence`) of rows that went
-    through :func:`knothole.columns.evidence.with_nan`; their leaves are those of the rows in
-    ``ensemble``.
+    Its rows are the points of :meth:`~knothole.columns.columns.Columns.evidence`, of rows that
+    went through :func:`knothole.columns.evidence.with_nan`. They reach the same leaves as those
+    rows do in ``ensemble``.
 
     Parameters
     ----------
     ensemble : Ensemble
         Over the columns of the table.
     columns : Columns
-        The same columns as the training table shows them
+        The same columns as described from the training table
         (:meth:`~knothole.columns.columns.Columns.describe`): with one-hot groups, nullable columns,
-        and perhaps levels after the model's own, which go where the model sends categories it has
-        never seen.
+        and possibly levels after the model's own, which go where the model sends categories that it
+        has never seen.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
         ensemble,
         columns=columns.as_variables(),
         feature=feature,
-        cut=np.where(has_set, np.nan, ensemble.cut),
+        threshold=np.where(has_set, np.nan, ensemble.threshold),
         set_start=set_start,
         sets=sets,
         sentinel=_sentinel(ensemble, columns),
@@ -90,9 +90,9 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
 
 
 def in_levels(ensemble: Ensemble, columns: Columns) -> Ensemble:
-    """The same trees over categories as other columns have them: in their order, and all of them.
+    """The same trees over the categories of other columns: in their order, and all of them.
 
-    Categories that the model has never seen go where it sends such.
+    Categories that the model has never seen go where it sends unseen ones.
     """
     described = list(ensemble.columns)
     codes: dict[int, Ints] = {}
@@ -107,9 +107,9 @@ def in_levels(ensemble: Ensemble, columns: Columns) -> Ensemble:
 
 
 def _recoded(ensemble: Ensemble, columns: Sequence[Column], codes: Mapping[int, Ints]) -> Ensemble:
-    """The same trees over other codes of levels.
+    """The same trees with other codes for levels.
 
-    ``codes`` has, for some columns, the code of before of each new one, and last of an unseen one.
+    ``codes`` has, for some columns, the old code of each new code; the last is for an unseen level.
     """
     if not codes:
         return ensemble
@@ -127,22 +127,22 @@ def _recoded(ensemble: Ensemble, columns: Sequence[Column], codes: Mapping[int, 
 
 # ---- levels that no split tells apart -----------------------------------------------------------
 
-# Below so many levels nothing is gained.
+# With fewer levels, merging gains nothing.
 MANY = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Merged:
-    """The same trees over fewer levels, which are numbers of classes."""
+    """An ensemble over merged levels: the codes are numbers of classes of levels."""
 
     ensemble: Ensemble
-    classes: Mapping[int, Ints]  # by column, of each level and, last, of a category never seen
+    classes: Mapping[int, Ints]  # by column, the class of each level and, last, of an unseen one
 
     @classmethod
     def of(cls, ensemble: Ensemble, but: Sequence[int] = (), least: int | None = None) -> Merged:
-        """Take as one, in columns with more than ``least`` levels, those that go as unseen ones do.
+        """Merge the levels that every split treats as unseen, in columns with more than ``least``.
 
-        Columns that ``but`` names stay as they are.
+        Columns listed in ``but`` are left as they are.
 
         Examples
         --------
@@ -181,17 +181,17 @@ class Merged:
         return out
 
     def points(self, points: Floats, axis: int = 1) -> Floats:
-        """Points, or draws, whose ``axis`` is that of variables, with classes for levels."""
+        """Points or draws with classes in place of levels; ``axis`` is that of the variables."""
         points = points.copy() if self.classes else points
         for v, classes in self.classes.items():
             values = np.moveaxis(points, axis, 0)[v]
-            known = (values >= 0) & (values < len(classes))  # what is not asked for may be anything
+            known = (values >= 0) & (values < len(classes))  # others may hold anything
             values[known] = classes[values[known].astype(np.int64)]
         return points
 
 
 def _told_apart(ensemble: Ensemble, v: int, n: int) -> Ints:
-    """Levels of a column that go elsewhere than an unseen category at some split."""
+    """Levels of a column that some split sends another way than an unseen category."""
     differs = np.zeros(set_words(n), dtype=np.uint64)
     for start in ensemble.set_start[ensemble.feature == v].tolist():
         words = ensemble.sets[start : start + len(differs)]
@@ -239,16 +239,16 @@ def _check_match(ensemble: Ensemble, columns: Columns) -> None:
 
 
 def _zero_and_one_left(ensemble: Ensemble) -> Mask:
-    """Where the values 0 and 1 go at each numeric split, (nodes, 2): NaN's way if taken for it."""
+    """Whether the values 0 and 1 go left at each node, (nodes, 2); as NaN does if taken for NaN."""
     low, high = ensemble.sentinel[ensemble.feature].T[..., None]
     x = np.array([0.0, 1.0])
     missing = (low <= x) & (x <= high)
-    left = np.where(missing, ensemble.missing_left[:, None], x < ensemble.cut[:, None])
+    left = np.where(missing, ensemble.missing_left[:, None], x < ensemble.threshold[:, None])
     return np.ascontiguousarray(left)
 
 
 def _sentinel(ensemble: Ensemble, columns: Columns) -> Floats:
-    """What counts as NaN: "not recorded", and what did before where it is no dummy."""
+    """What counts as NaN, by variable: "not recorded", or the column's own sentinel."""
     sentinel = np.full((len(columns.variables), 2), np.nan)
     one_hot = {group.columns for group in columns.one_hot}
     for v, variable in enumerate(columns.variables):
@@ -261,7 +261,7 @@ def _sentinel(ensemble: Ensemble, columns: Columns) -> Floats:
 
 
 class _SplitsOnColumns(NamedTuple):
-    """Which categories go left at each node, in the terms of its variable and of its column."""
+    """Which categories go left at each node, by the codes of its variable and of its column."""
 
     n_levels: Ints
     nullable: Mask

@@ -1,7 +1,7 @@
-"""The libraries of tree models: which one a model or a file is of, and what a reader is.
+"""Which library a model or a model file belongs to, and what its reader returns.
 
-A library is found by the *name* of the model's class: one that is not installed is never imported,
-and one that is installed has been imported by its own model.
+A library is recognised by the *name* of the model's class. So a library that is not installed is
+never imported; one that is installed was imported by its own model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from knothole.errors import DamagedFile, NotFitted, UnsupportedModel
 from knothole.files import check_regular
 from knothole.trees.ensemble import Ensemble
 
-# Classes of models by the top-level package that they come from, which names the module too.
+# Names of model classes by top-level package; the package also names the reader module.
 CLASSES = {
     "xgboost": ("Booster", "XGBModel"),
     "lightgbm": ("Booster", "LGBMModel"),
@@ -32,15 +32,15 @@ CLASSES = {
     "sksurv": ("_BaseSurvivalForest", "SurvivalTree"),
     "interpret": ("EBMModel",),
 }
-# Those with files that need no unpickling, in the order in which they are asked about a file.
+# Libraries whose files need no unpickling, in the order in which a file is tried.
 WITH_FILES = ("own", "lightgbm", "xgboost", "catboost")
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The native answer to rows of codes: margins (rows, outputs), leaves (rows, trees) or None.
+    """The library's own answer to encoded rows: margins (rows, outputs), leaves (rows, trees).
 
-    Leaves are numbered as in ``Ensemble.native_leaf``; None where the library cannot tell.
+    Leaves are numbered as in ``Ensemble.native_leaf``; None where the library cannot tell them.
     """
 
     margin: Floats
@@ -49,13 +49,13 @@ class Replay:
 
 @dataclass(frozen=True)
 class ModelReading:
-    """What a reader found, and how to ask the library itself.
+    """What a reader returns: the ensemble, and ways to ask the library itself.
 
     ``replay(X)`` takes a float64 matrix encoded as ``ensemble.columns`` says (NaN for missing, the
-    number of levels for a category never seen) and returns the library's own answer. Where the
-    library itself refuses NaN, ``takes_nan`` is False. ``check(X, leaves)`` compares what a
-    library says of such rows beyond margins, at leaves that have been compared already, and raises
-    :class:`~knothole.errors.ReaderMismatch`.
+    number of levels for a category never seen) and returns the library's own answer. ``takes_nan``
+    is False where the library itself refuses NaN. ``check(X, leaves)``, if any, compares further
+    answers of the library (quantiles, for example) and raises
+    :class:`~knothole.errors.ReaderMismatch`; the leaves have been compared before it is called.
     """
 
     ensemble: Ensemble
@@ -65,7 +65,7 @@ class ModelReading:
 
 
 def library_of(model: Any) -> str:
-    """The library that a model is of, by its class, or a file, by how it begins."""
+    """The library of a model, by its class, or of a file, by its first bytes."""
     if isinstance(model, (str, os.PathLike)):
         return _library_of_file(Path(model))
     if isinstance(model, dict):
@@ -103,7 +103,7 @@ def reader_of(library: str) -> Any:
 
 
 def require_fitted(model: Any) -> None:
-    """Refuse a model of scikit-learn that has not been fitted."""
+    """Refuse a scikit-learn model that has not been fitted."""
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
 
@@ -114,22 +114,23 @@ def require_fitted(model: Any) -> None:
 
 
 def not_fitted(model: Any) -> NotFitted:
-    """The exception for a model that has no trees yet."""
+    """The exception for a model that has not been fitted."""
     return NotFitted(
         f"this {type(model).__name__} has not been fitted, so it has no trees to read. Call its "
         f"fit first."
     )
 
 
-# What CatBoost is told, if anything, of what it should tell.
-_TELLING = {"verbose", "silent", "logging_level", "verbose_eval"}
+# CatBoost's parameters for how much it prints.
+_VERBOSITY = {"verbose", "silent", "logging_level", "verbose_eval"}
 
 
 def unfitted(estimator: Any, quiet: bool = False) -> Any:
-    """An estimator with the same parameters, as scikit-learn clones it.
+    """An unfitted estimator with the same parameters, like scikit-learn's ``clone``.
 
-    CatBoost's do not allow that where they were told which columns are categories. They are made
-    anew, also with the categories that ``fit`` was told of; and ``quiet`` where that was left open.
+    CatBoost models with categorical features cannot be cloned: they are made anew, also with
+    categories that were passed to ``fit``. With ``quiet`` they print nothing, unless their own
+    parameters say how much to print.
     """
     from sklearn.base import clone
 
@@ -139,13 +140,13 @@ def unfitted(estimator: Any, quiet: bool = False) -> Any:
     if estimator.is_fitted():
         parameters["cat_features"] = estimator.get_cat_feature_indices()
     if quiet:
-        silent = {} if parameters.keys() & _TELLING else {"verbose": False}
+        silent = {} if parameters.keys() & _VERBOSITY else {"verbose": False}
         parameters = {"allow_writing_files": False, **silent, **parameters}
     return type(estimator)(**parameters)
 
 
 def weight_name(estimator: Any) -> str:
-    """What ``fit`` calls the weights of rows: a pipeline hands them to its last step.
+    """The name of ``fit``'s argument for sample weights; a pipeline's is that of its last step.
 
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.tree import DecisionTreeRegressor

@@ -1,4 +1,4 @@
-"""From margins to predictions."""
+"""Links: from margins to predictions."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from knothole.errors import InvalidInput
 
 
 def _softmax(margin: Floats) -> Floats:
-    """Over the last axis, which is short: a whole array for each output is far quicker."""
+    """Softmax over the last axis, one output at a time: the axis is short, the arrays are long."""
     by_output = np.ascontiguousarray(np.moveaxis(margin, -1, 0))
     by_output = np.exp(by_output - by_output.max(axis=0))
     total = by_output[0].copy()
-    for output in by_output[1:]:  # one after the other: numpy adds those of a single row otherwise
+    for output in by_output[1:]:  # one by one: numpy.sum adds in another order for a single row
         total += output
     by_output /= total
     return np.moveaxis(by_output, 0, -1)
 
 
 def _sigmoid(margin: Floats) -> Floats:
-    """:func:`scipy.special.expit`, in a third of its time; in place, of what is nobody else's."""
+    """:func:`scipy.special.expit` in a third of its time; overwrites ``margin``."""
     out = np.negative(margin, out=margin)
     with np.errstate(over="ignore"):
         np.exp(out, out=out)
@@ -45,12 +45,12 @@ FUNCTIONS: dict[str, Callable[[Floats], Any]] = {
 
 @dataclass(frozen=True)
 class Link:
-    """A link by name, with the factor some libraries put on the margin first.
+    """A link by name, with the factor that some libraries multiply the margin by first.
 
     ``identity`` leaves margins as they are (regression, and averaged forests whose leaves are
     already probabilities); ``sigmoid`` works on each output alone (one output: the probability of
-    the second class; several: one against all); ``softmax`` over the outputs; ``exp`` for
-    Poisson, gamma and Tweedie; ``isolation`` makes scores of an isolation forest's mean depths.
+    the second class; several: one against the rest); ``softmax`` works over the outputs; ``exp`` is
+    for Poisson, gamma and Tweedie; ``isolation`` turns an isolation forest's mean depths to scores.
 
     >>> Link("sigmoid")(np.array([[0.0]]))
     array([[0.5]])
@@ -64,11 +64,11 @@ class Link:
 
     @cached_property
     def linear(self) -> bool:
-        """Whether the expectation of the prediction is the prediction at the expected margin."""
+        """Whether E[link(margin)] = link(E[margin])."""
         return self.name == "identity"
 
     def responses(self, n_outputs: int) -> int:
-        """How many numbers a prediction has, for so many margins."""
+        """Number of outputs of a prediction, given that of a margin."""
         return n_outputs
 
     def __call__(self, margin: Floats) -> Floats:
@@ -80,19 +80,19 @@ IDENTITY = Link("identity")
 
 
 def _interpolated(values: Floats, *numbers: Floats) -> Floats:
-    """Each output between points of its own: their places and heights."""
+    """Piecewise linear interpolation, for each output between its own points (x, y)."""
     curves = zip(numbers[::2], numbers[1::2], strict=True)
     return np.stack([np.interp(values[..., i], *curve) for i, curve in enumerate(curves)], axis=-1)
 
 
 def _shares(values: Floats) -> Floats:
-    """Parts of their sum, all alike where it is 0."""
+    """Values divided by their sum; equal shares where the sum is 0."""
     total = values.sum(axis=-1, keepdims=True)
     alike = np.full_like(values, 1 / values.shape[-1])
     return np.asarray(np.divide(values, total, out=alike, where=total != 0))
 
 
-#: What can be done to predictions, over the last axis, with some arrays of numbers.
+#: Transformations of predictions over the last axis, with their numeric parameters.
 STEPS: dict[str, Callable[..., Any]] = {
     "both classes": lambda p: np.concatenate([1 - p, p], axis=-1),
     "second class": lambda p: p[..., 1:],
@@ -109,14 +109,14 @@ STEPS: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Step:
-    """Something that is done to predictions: by name, or a function of the user's."""
+    """A transformation of predictions: by name, or a function of the user's."""
 
     name: str
     numbers: tuple[tuple[float, ...], ...] = ()
     function: Callable[[Floats], Floats] | None = None
 
     def __call__(self, values: Floats) -> Floats:
-        """Predictions of predictions, over the last axis."""
+        """Transformed predictions, over the last axis."""
         if self.function is not None:
             return self.function(values)
         return np.asarray(STEPS[self.name](values, *map(np.array, self.numbers)))
@@ -124,7 +124,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Member:
-    """A model's part of a blend: which margins are its own, and what becomes of them."""
+    """One model of a blend: which margins belong to it, its link, and the steps after it."""
 
     start: int
     stop: int
@@ -133,7 +133,7 @@ class Member:
     steps: tuple[Step, ...] = ()
 
     def __call__(self, margin: Floats) -> Floats:
-        """Its predictions, not weighted."""
+        """The member's predictions, without its weight."""
         values = self.link(margin[..., self.start : self.stop])
         for step in self.steps:
             values = step(values)
@@ -152,14 +152,14 @@ class Blend:
     """
 
     members: tuple[Member, ...]
-    width: int  # numbers of a prediction
+    width: int  # outputs of a prediction
 
     name = "blend"
     scale = 1.0
     linear = False
 
     def responses(self, n_outputs: int) -> int:
-        """How many numbers a prediction has."""
+        """Number of outputs of a prediction."""
         return self.width
 
     def __call__(self, margin: Floats) -> Floats:
@@ -171,7 +171,7 @@ class Blend:
 
 
 def describe_link(link: Link | Blend) -> Any:
-    """For JSON; the inverse of :func:`link_from`.
+    """A description for JSON; the inverse of :func:`link_from`.
 
     Examples
     --------
@@ -203,7 +203,7 @@ def _describe_step(step: Step) -> list[Any]:
 
 
 def link_from(description: Any, n_outputs: int) -> Link | Blend:
-    """From JSON, for so many margins."""
+    """From JSON, given the number of margins."""
     if isinstance(description, list):
         name, scale = description
         check_type("link", name, str)

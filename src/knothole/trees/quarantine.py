@@ -1,8 +1,8 @@
-"""The library's own answer to a model *file*, from a process of its own.
+"""The library's own answer to a model *file*, computed in a separate process.
 
-A damaged file can crash the library that loads it, or hang it. Here that ends a child process, and
-becomes an exception. Question and answer are ``npz`` archives on the child's standard input and
-output, each after its length; nothing is unpickled on either side.
+A damaged file can crash or hang the library that loads it. Here that only ends a child process,
+and becomes an exception. Question and answer are ``npz`` archives on the child's standard input
+and output, each preceded by its length; nothing is unpickled on either side.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ def replay(library: str, path: Path, X: Floats) -> Replay:
 
 
 def ask(library: str, path: Path, X: Floats | None = None) -> dict[str, NDArray[Any]]:
-    """Ask a process of its own; without rows, for the bytes that the library itself saves."""
-    with Child(library) as child:
+    """Ask a new process; without rows, for the bytes that the library itself saves."""
+    with LibraryProcess(library) as child:
         return child.ask(path, X)
 
 
-class Child:
-    """A process that answers for one library, one file after the other, until one crashes it."""
+class LibraryProcess:
+    """A child process that answers questions about files of one library, until one crashes it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._process = subprocess.Popen(
-            # -P: nothing of the current directory is imported, whatever it is called.
+            # -P: nothing is imported from the current directory.
             [sys.executable, "-P", "-W", "ignore", "-m", __name__, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -52,7 +52,7 @@ class Child:
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"},
         )
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> LibraryProcess:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -61,11 +61,11 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it can still be asked."""
+        """Whether the process still runs."""
         return self._process.poll() is None
 
     def ask(self, path: Path, X: Floats | None = None) -> dict[str, NDArray[Any]]:
-        """What the library answers to rows ``X``, or saves, after it has loaded ``path``."""
+        """The library's answer to rows ``X``, or the bytes it saves, after loading ``path``."""
         name = np.frombuffer(os.fsencode(path), dtype=np.uint8)
         question: dict[str, NDArray[Any]] = {"path": name}
         if X is not None:
@@ -75,7 +75,7 @@ class Child:
         try:
             _send(self._process.stdin, question)
             answer = _receive(self._process.stdout)
-        except OSError:  # the pipe of a process that is no more
+        except OSError:  # the process has ended
             answer = None
         finally:
             expired = not timer.is_alive()
@@ -105,7 +105,7 @@ def _send(stream: Any, arrays: dict[str, NDArray[Any]]) -> None:
 
 
 def _receive(stream: Any) -> dict[str, NDArray[Any]] | None:
-    """The next message; None where the other side has hung up."""
+    """The next message; None where the other side has closed the pipe."""
     length = int.from_bytes(stream.read(8), "little")
     content = stream.read(length)
     if not length or len(content) < length:
@@ -127,7 +127,7 @@ def _answer(name: str, path: Path, rows: Floats | None) -> dict[str, NDArray[Any
         if rows is None:
             return {"saved": np.frombuffer(reader.saved(model), dtype=np.uint8)}
         answer = reader.read(model).replay(rows)
-    except Exception as error:  # whatever it is, the other side is to hear of it
+    except Exception as error:  # report any failure to the parent process
         first_line = f"{type(error).__name__}: {error}".partition("\n")[0]
         return {"missing" if isinstance(error, ImportError) else "error": np.array(first_line)}
     arrays = {"margin": answer.margin}
@@ -137,7 +137,7 @@ def _answer(name: str, path: Path, rows: Floats | None) -> dict[str, NDArray[Any
 
 
 if __name__ == "__main__":
-    # Libraries print, also from C: the answers get the pipe for themselves.
+    # Libraries print, also from C: give the answers a pipe of their own.
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
         _serve(sys.argv[1], sys.stdin.buffer, answers)

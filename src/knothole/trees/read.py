@@ -1,4 +1,4 @@
-"""``read`` and ``write``: between a library's model, or a file of it, and a checked ensemble."""
+"""``read`` and ``write``: between a library's model or model file and a checked ensemble."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from knothole.trees import quarantine, verify
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries import ModelReading, library_of, reader_of
 
-# Libraries whose models do not have the names of categories as tables have them.
+# Libraries whose models do not store the names of categories as tables have them.
 NAMED_BY_TABLES = ("catboost", "interpret")
-# What a parser that indexes, converts and reshapes runs into when a file is not what it says.
+# What a parser can raise on a damaged file, while it indexes, converts and reshapes.
 _SYMPTOMS = (
     ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, RecursionError, TypeError,
     ValueError,
@@ -34,8 +34,8 @@ def read(model: Any) -> Ensemble:
     Returns
     -------
     Ensemble
-        Checked: it reproduces the library's own margins and leaves on rows made to tell them
-        apart, otherwise :class:`~knothole.errors.ReaderMismatch` is raised.
+        Checked: it reproduces the library's own margins and leaves on probe rows; otherwise
+        :class:`~knothole.errors.ReaderMismatch` is raised.
     """
     reading = reading_of(model)
     verify.verify(reading)
@@ -43,9 +43,9 @@ def read(model: Any) -> Ensemble:
 
 
 def reading_of(model: Any) -> ModelReading:
-    """What a live model, or a file at a path, is once read; not checked yet.
+    """Read a model, or a file at a path, without checking it.
 
-    The replay of a file runs the library in a process of its own.
+    The replay of a file runs the library in a separate process.
     """
     library = library_of(model)
     reader = reader_of(library)
@@ -56,7 +56,7 @@ def reading_of(model: Any) -> ModelReading:
             path = Path(model)
             ensemble: Ensemble = reader.read_file(path)
             return ModelReading(ensemble, lambda X: quarantine.replay(library, path, X))
-        # Trees of one's own have no library that a file could crash.
+        # Files of user-defined trees involve no library that they could crash.
         reading: ModelReading = reader.read(reader.load(Path(model)) if is_file else model)
         return reading
     except DamagedFile as error:
@@ -75,9 +75,9 @@ def reading_of(model: Any) -> ModelReading:
 
 
 def name_levels(ensemble: Ensemble, table: Any) -> Ensemble:
-    """The ensemble with its categories called what they are called in its training table.
+    """The ensemble with its categories named as in its training table.
 
-    For libraries that do not keep them as they were: CatBoost has hashes, interpret texts.
+    For libraries that do not store the names: CatBoost stores hashes, interpret texts.
     """
     if ensemble.library not in NAMED_BY_TABLES:
         return ensemble
@@ -111,7 +111,7 @@ def write(model: Any, ensemble: Ensemble) -> Any:
     copy = reader.write(model, original.with_values(ensemble.value))
     written = read(copy)
     unit = np.finfo(ensemble.precision).eps
-    nothing = getattr(reader, "NOTHING", float(np.finfo(np.float32).tiny))
+    nothing = getattr(reader, "ROUNDED_TO_ZERO", float(np.finfo(np.float32).tiny))
     if not np.allclose(written.value, ensemble.value, rtol=unit, atol=nothing):
         difference = np.abs(written.value - ensemble.value)
         worst = np.unravel_index(difference.argmax(), difference.shape)

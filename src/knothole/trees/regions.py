@@ -1,11 +1,11 @@
-"""Regions: which values lead to a leaf, and which arrive at a split.
+"""Regions: the values that lead to a leaf, and those that arrive at a split.
 
-For a column, the values that lead somewhere are an interval ``[low, high)`` or a set of
-categories, and besides, the library's own NaN may lead there. A region is the product of these
-over the columns on the path; a column that no split on the path asks about is free.
+In one column, the values that lead somewhere are an interval ``[low, high)`` or a set of
+categories; the library's own NaN may lead there too. A region is the product of these over the
+columns on the path. Columns that the path does not split on are unrestricted.
 
-Sets are kept as bits (:mod:`knothole.bits`). Every edge below a categorical split owns one
-set, which all leaves below share.
+Sets are stored as bits (:mod:`knothole.bits`). Every edge below a categorical split has one set,
+which all leaves below share.
 
 Values that the library takes for NaN (``Ensemble.sentinel``) are NaN here too.
 """
@@ -26,18 +26,18 @@ from knothole.trees.ensemble import Ensemble
 
 @dataclass(frozen=True, eq=False)
 class ValueRanges:
-    """What can be in a column on the way to somewhere, one entry for each such place.
+    """Sets of values of one column each: an interval or categories, and perhaps NaN.
 
     Attributes
     ----------
     low, high : float64 (entries,)
-        Values in ``[low, high)``; none where ``low >= high``, all where there is a set.
+        The interval ``[low, high)``; empty where ``low >= high``, unbounded where there is a set.
     set_start : int32 (entries,)
         First word in ``sets`` of the categories; -1 for an interval.
     sets : uint64 (words,)
         Bits of the sets.
     missing : bool (entries,)
-        Whether the library's own NaN in this column is among them.
+        Whether the library's own NaN is included.
     """
 
     low: Floats
@@ -49,15 +49,14 @@ class ValueRanges:
 
 @dataclass(frozen=True, eq=False)
 class Regions(ValueRanges):
-    """For every leaf, the values that lead to it, column by column.
+    """The region of every leaf, one entry for each column on its path.
 
     Attributes
     ----------
     start : int64 (leaves + 1,)
-        Entries ``start[l]`` to ``start[l + 1]`` are the region of leaf ``l``, one for every
-        column on its path, in ascending order of columns.
+        Entries ``start[l]`` to ``start[l + 1]`` are the region of leaf ``l``, columns ascending.
     column : int32 (entries,)
-        The column.
+        Column of each entry.
     """
 
     start: Ints
@@ -65,10 +64,10 @@ class Regions(ValueRanges):
 
 
 def arrivals(ensemble: Ensemble) -> ValueRanges:
-    """For every inner node, what arrives there in the node's own split column; (nodes,).
+    """The values of its split column that arrive at each inner node, (nodes,).
 
-    The probability of going left at a node, given arrival, is mass(arrival and left) /
-    mass(arrival). At leaves the entries say nothing.
+    The probability of going left, given arrival, is mass(arriving and left) / mass(arriving).
+    Entries of leaves are meaningless.
     """
     return _arrivals(_tree(ensemble))
 
@@ -78,17 +77,17 @@ def _arrivals(tree: _TreeOfRegions) -> ValueRanges:
     low, high, missing = np.full(n, -np.inf), np.full(n, np.inf), np.ones(n, dtype=np.bool_)
     inner = np.flatnonzero(tree.feature >= 0)
     below: Integers = inner.astype(np.int32)
-    while len(inner):  # all climb together, and gather what ancestors ask about their columns
+    while len(inner):  # climb from all nodes at once
         split = tree.parent[below]
         inner, below, split = inner[split >= 0], below[split >= 0], split[split >= 0]
         asks = tree.feature[split] == tree.feature[inner]
         node, child, at = inner[asks], below[asks], split[asks]
         is_left = child == tree.left[at]
         missing[node] &= is_left == tree.missing_left[at]
-        numeric = tree.edge_set[child] < 0  # the sets were filled before
+        numeric = tree.edge_set[child] < 0  # the sets have been filled already
         for side, bound, nearer in ((is_left, high, np.minimum), (~is_left, low, np.maximum)):
             here = numeric & side
-            bound[node[here]] = nearer(bound[node[here]], tree.cut[at[here]])
+            bound[node[here]] = nearer(bound[node[here]], tree.threshold[at[here]])
         below = split
     return ValueRanges(low, high, tree.arriving_set, tree.sets, missing)
 
@@ -96,21 +95,21 @@ def _arrivals(tree: _TreeOfRegions) -> ValueRanges:
 def regions(ensemble: Ensemble) -> Regions:
     """The region of every leaf.
 
-    In a column, it is what arrives at the last split on it above the leaf and goes the leaf's way.
+    For each column: what arrives at the last split on it above the leaf and goes towards the leaf.
     """
     tree = _tree(ensemble)
     leaf, below = _last_splits(ensemble)
     split = tree.parent[below]
     arrived = _arrivals(tree)
     is_left = below == tree.left[split]
-    low, high, cut = arrived.low[split], arrived.high[split], tree.cut[split]
+    low, high, threshold = arrived.low[split], arrived.high[split], tree.threshold[split]
     set_start = tree.edge_set[below]
     numeric = set_start < 0
     return Regions(
         start=np.searchsorted(leaf, np.arange(ensemble.n_leaves + 1)),
         column=tree.feature[split],
-        low=np.where(numeric & ~is_left, np.maximum(low, cut), low),
-        high=np.where(numeric & is_left, np.minimum(high, cut), high),
+        low=np.where(numeric & ~is_left, np.maximum(low, threshold), low),
+        high=np.where(numeric & is_left, np.minimum(high, threshold), high),
         set_start=set_start,
         sets=tree.sets,
         missing=arrived.missing[split] & (is_left == tree.missing_left[split]),
@@ -118,14 +117,14 @@ def regions(ensemble: Ensemble) -> Regions:
 
 
 def _last_splits(ensemble: Ensemble) -> tuple[Ints, Integers]:
-    """Pairs of a leaf and, for a column on its path, the node below the last split on that.
+    """Pairs of a leaf and the child, towards it, of the last split on a column of its path.
 
-    Leaves ascend, and with each the columns.
+    Sorted by leaf, then by column.
     """
     node: Integers = np.flatnonzero(ensemble.feature < 0).astype(np.int32)
     leaf = ensemble.left[node].astype(np.int64)
     leaves, nodes = [leaf[:0]], [node[:0]]
-    while len(node):  # all leaves climb together
+    while len(node):  # all leaves climb at once
         inner = ensemble.parent[node] >= 0
         leaf, node = leaf[inner], node[inner]
         leaves.append(leaf)
@@ -138,11 +137,11 @@ def _last_splits(ensemble: Ensemble) -> tuple[Ints, Integers]:
 
 
 class _TreeOfRegions(NamedTuple):
-    """An ensemble as the kernels climb it; every node has its parent, every edge its set."""
+    """The arrays that the kernels climb: every node has its parent, every edge its set."""
 
     parent: Integers
     feature: Integers
-    cut: Floats
+    threshold: Floats
     left: Integers
     missing_left: Mask
     edge_set: Integers
@@ -172,7 +171,7 @@ def _tree(ensemble: Ensemble) -> _TreeOfRegions:
     edge_set[ensemble.left[splits] + 1] = split_start + split_words
     arriving_set = np.full(len(ensemble.feature), -1, dtype=np.int32)
     tree = _TreeOfRegions(
-        ensemble.parent, ensemble.feature, ensemble.cut, ensemble.left, ensemble.missing_left,
+        ensemble.parent, ensemble.feature, ensemble.threshold, ensemble.left, ensemble.missing_left,
         edge_set, arriving_set, sets,
     )  # fmt: skip
     full_start = starts(full_words).astype(np.int32)

@@ -18,11 +18,13 @@ from knothole.trees.curves import curves_from, describe_curves
 from knothole.trees.ensemble import Ensemble, Recipe, nodes_of
 from knothole.trees.links import describe_link, link_from
 
-# The arrays that a file holds, by dtype.
+# Data types of the arrays in a file.
 DTYPES = {
     **dict.fromkeys(("roots", "feature", "left", "set_start"), np.dtype(np.int32)),
     **dict.fromkeys(("native_leaf", "tree_output"), np.dtype(np.int32)),
-    **dict.fromkeys(("cut", "value", "tree_weight", "base", "sentinel"), np.dtype(np.float64)),
+    **dict.fromkeys(
+        ("threshold", "value", "tree_weight", "base", "sentinel"), np.dtype(np.float64)
+    ),
     "missing_left": np.dtype(np.bool_),
     "sets": np.dtype(np.uint64),
 }
@@ -48,7 +50,7 @@ def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDA
 
 
 def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Ensemble:
-    """Built as a reader builds it, so that broken trees are refused."""
+    """Build it as a reader does, so that broken trees are refused."""
     _check_trees(header, arrays)
     leaf = arrays["feature"] < 0
     number = arrays["left"][leaf]
@@ -74,9 +76,9 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
 
 
 def overflow_of(ensemble: Ensemble) -> str:
-    """Why answers could be none of float64's: margins, predictions or their squares; "" if not.
+    """Why margins, predictions or their squares could overflow float64; "" if they cannot.
 
-    Each tree is taken at its lowest and at its highest leaf, whether or not a row reaches all.
+    Sums the lowest and the highest leaf of every tree, whether or not one row can reach them all.
     """
     ends = np.tile(ensemble.base, (2, 1))
     with np.errstate(all="ignore"):
@@ -92,7 +94,7 @@ def overflow_of(ensemble: Ensemble) -> str:
 
 
 def _check_trees(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-    """Refuse what :meth:`Ensemble.build` would not see, or would take for something else."""
+    """Refuse what :meth:`Ensemble.build` would overlook or misread."""
     for name, dtype in DTYPES.items():
         array = arrays[name]
         wanted = (dtype, 2 if name in ("value", "sentinel") else 1)
@@ -111,7 +113,7 @@ def _check_trees(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Non
 
 
 def _describe_classes(classes: Any) -> Any:
-    """Labels with their types, as levels are; a list of lists for several targets."""
+    """Class labels with their types, as levels are stored; a list of lists for several targets."""
     if classes is None:
         return None
     if classes and isinstance(classes[0], tuple):

@@ -1,4 +1,4 @@
-"""Leaves and margins of rows by the compiled core, NaN by the library's own rule."""
+"""Leaves and margins of rows, computed by the compiled core; NaN by the library's own rule."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from knothole.threads import over_chunks
 if TYPE_CHECKING:
     from knothole.trees.ensemble import Ensemble
 
-# Rows handed to one thread together.
+# Rows per task of a thread.
 CHUNK = 4096
 
 
 class WalkNodes(NamedTuple):
-    """The nodes of an ensemble, as the kernels walk them."""
+    """The nodes of an ensemble as the kernels read them."""
 
     roots: Any  # (trees,)
     feature: Any  # (nodes,) 0 at leaves
@@ -33,7 +33,7 @@ class WalkNodes(NamedTuple):
 
 
 class Walker:
-    """An ensemble in the form the kernels want."""
+    """An ensemble in the form that the kernels read."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         leaf = ensemble.feature < 0
@@ -43,7 +43,7 @@ class Walker:
         self.nodes = WalkNodes(
             roots=ensemble.roots,
             feature=np.where(leaf, np.int32(0), ensemble.feature),
-            threshold=ensemble.cut,
+            threshold=ensemble.threshold,
             left=np.where(leaf, here, ensemble.left),
             missing_right=~(leaf | ensemble.missing_left),
             set_start=ensemble.set_start,
@@ -81,10 +81,11 @@ class Walker:
         return out
 
     def margin_range(self, X: Floats, threads: int | None) -> tuple[Floats, Floats]:
-        """The least and the largest margin (rows, outputs), whatever missing values are.
+        """Bounds (rows, outputs) on each row's margin, whatever its missing values are.
 
-        Each tree may have its own values, so margins lie within, and at both ends where no leaf
-        that can be reached differs. Any side is reached of a value that is not recorded, too.
+        The lowest and highest leaves are added up tree by tree; no single row need reach them all.
+        The bounds are equal where every leaf that can be reached has the same value. A value that
+        is not finite goes both ways, "not recorded" too.
         """
         X = np.ascontiguousarray(X)
         low, high = (np.tile(self.base, (len(X), 1)) for _ in range(2))

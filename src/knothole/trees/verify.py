@@ -1,9 +1,9 @@
-"""The self-check: what was read must reproduce the library's own prediction.
+"""The self-check: an ensemble must reproduce the library's own predictions.
 
-Rows are made to tell a right reading from a nearly right one: random rows, rows with NaN, rows
-steered to a random split and placed at its threshold and one step either side (in float64 and in
-float32), categories never seen. Leaves must agree exactly, margins to the rounding that the
-library's own summation can have.
+The probe rows are made to expose small misreadings: random rows, rows with NaN, rows steered to a
+random split and placed at its threshold or one step beside it (in float64 and in float32), and
+categories never seen. Leaves must agree exactly; margins to within the rounding error of the
+library's own summation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from knothole.errors import ReaderMismatch
 from knothole.trees.ensemble import Ensemble, left_codes
 from knothole.trees.libraries import ModelReading
 
-# What is larger is not finite in float32.
+# Larger values are infinite in float32.
 _LARGEST = np.finfo(np.float32).max
 
 
@@ -59,7 +59,7 @@ _WAY_OUT = "The model was not read; please report it with the library's version 
 
 
 def rounding(ensemble: Ensemble, leaves: Integers) -> Floats:
-    """How far apart two sums of the same leaf values can be, for rows at these leaves.
+    """A bound on the difference of two sums of the same leaf values, for rows at these leaves.
 
     Adding n numbers in any order, in arithmetic with unit u, errs by at most about n u sum |x|.
     """
@@ -85,25 +85,27 @@ def probe_rows(ensemble: Ensemble, rows: int, rng: np.random.Generator) -> Float
 
 
 def _values_around(ensemble: Ensemble, column: int) -> Floats:
-    """Values worth trying in a column: around its cuts, or every category and an unseen one."""
+    """Values to try in a column: around its thresholds, or every category and an unseen one."""
     n_levels = int(ensemble.n_levels[column])
     if n_levels:
         return np.arange(n_levels + 1, dtype=np.float64)
-    cuts = np.unique(ensemble.cut[(ensemble.feature == column) & (ensemble.set_start < 0)])
-    if not len(cuts):
+    thresholds = np.unique(
+        ensemble.threshold[(ensemble.feature == column) & (ensemble.set_start < 0)]
+    )
+    if not len(thresholds):
         return np.array([-1.0, 0.0, 1.0])
-    between = (cuts[1:] + cuts[:-1]) / 2
-    values = np.concatenate([steps_around(cuts).ravel(), between, [0.0]])
+    between = (thresholds[1:] + thresholds[:-1]) / 2
+    values = np.concatenate([steps_around(thresholds).ravel(), between, [0.0]])
     return np.asarray(values[np.abs(values) <= _LARGEST])
 
 
-def steps_around(cuts: Floats) -> Floats:
-    """Each cut and its neighbours, one step either side in float64 and in float32, (6, cuts)."""
+def steps_around(thresholds: Floats) -> Floats:
+    """Thresholds and their neighbours by one float64 or float32 step, (6, thresholds)."""
     with np.errstate(over="ignore"):
-        single = cuts.astype(np.float32)
+        single = thresholds.astype(np.float32)
         below = np.nextafter(single, np.float32(-np.inf))
         above = np.nextafter(single, np.float32(np.inf))
-    doubles = [cuts, np.nextafter(cuts, -np.inf), np.nextafter(cuts, np.inf)]
+    doubles = [thresholds, np.nextafter(thresholds, -np.inf), np.nextafter(thresholds, np.inf)]
     return np.stack([*doubles, single, below, above]).astype(np.float64)
 
 
@@ -118,7 +120,7 @@ def steer(ensemble: Ensemble, target: Integers, X: Floats, rng: np.random.Genera
         numeric = ensemble.set_start[node] < 0
         for bound, closer, side in ((high, np.fmin, is_left), (low, np.fmax, ~is_left)):
             place = row[numeric & side], column[numeric & side]
-            bound[place] = closer(bound[place], ensemble.cut[node[numeric & side]])
+            bound[place] = closer(bound[place], ensemble.threshold[node[numeric & side]])
         for i in np.flatnonzero(~numeric).tolist():
             codes = np.flatnonzero(left_codes(ensemble, int(node[i])) == is_left[i])
             if len(codes):
@@ -126,13 +128,13 @@ def steer(ensemble: Ensemble, target: Integers, X: Floats, rng: np.random.Genera
     _take_one(X, np.stack([low, np.nextafter(high, -np.inf)], axis=-1), rng)
     row = np.flatnonzero(ensemble.set_start[target] < 0)
     place = row, ensemble.feature[target[row]]
-    near = steps_around(ensemble.cut[target[row]]).T
+    near = steps_around(ensemble.threshold[target[row]]).T
     arriving = (near >= low[place][:, None]) & (near < high[place][:, None])
     X[place] = _take_one(X[place], np.where(arriving, near, np.nan), rng)
 
 
 def _take_one(values: Floats, choices: Floats, rng: np.random.Generator) -> Floats:
-    """Values with one of the choices (..., choices) in place that are finite in float32, if any."""
+    """Set values to one of their choices (..., choices) that is finite in float32, if any is."""
     order = np.where(np.abs(choices) <= _LARGEST, rng.random(choices.shape), -1.0)
     chosen = order.argmax(axis=-1)[..., None]
     usable = np.take_along_axis(order, chosen, axis=-1)[..., 0] >= 0

@@ -303,12 +303,12 @@ class GaussianMixture(Density):
         share = np.exp(joint - np.where(possible, log_p, 0.0))
         return log_p[:, 0], np.where(possible, share, self.weights_)
 
-    def cut_scores(self, variable: int, cuts: Floats) -> Floats:
-        """The score z of each cut of a numeric variable: P(X < cut) = P(Z < z)."""
+    def threshold_scores(self, variable: int, thresholds: Floats) -> Floats:
+        """The score z of each threshold of a numeric variable: P(X < threshold) = P(Z < z)."""
         place = self._layout.numeric.tolist().index(variable)
         low, high = self.scores_.limits[place]
-        found = self.scores_.positions(place, cuts)
-        return np.where(cuts <= low, -np.inf, np.where(cuts > high, np.inf, found))
+        found = self.scores_.positions(place, thresholds)
+        return np.where(thresholds <= low, -np.inf, np.where(thresholds > high, np.inf, found))
 
     def number_weights(self) -> NDArray[np.int64]:
         """1 of a numeric variable, 2 of one that may be "not recorded", else 0, (variables,).

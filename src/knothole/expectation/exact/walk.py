@@ -194,7 +194,7 @@ def merged_levels(ensemble: Ensemble, density: Any) -> Merged:
 class WalkTables(NamedTuple):
     """What trees and univariate distributions say together (:mod:`knothole.expectation.tables`)."""
 
-    position: Any  # (nodes,) of the cut, in its variable's grid
+    position: Any  # (nodes,) of the threshold, in its variable's grid
     offset: Any  # (variables + 1,) first row of each variable in ``mass``
     mass: Any  # (grid rows, states)
     absent: Any  # (variables, states) mass of "not recorded" of numeric variables

@@ -487,10 +487,12 @@ class MixtureMonteCarlo(MonteCarloEngine):
 
     def _walked_cells(self, number: int, points: Floats, share: Floats) -> tuple[Floats, Floats]:
         """:meth:`_cells` of trees with vector leaves, or of too many leaves for a set."""
-        cuts = self._grid.cuts[number]
+        thresholds = self._grid.thresholds[number]
         start, stop = self._grid.offset[number : number + 2].tolist()
         mass = np.ascontiguousarray(np.diff(self._below[start:stop], axis=0).T)
-        inside = np.concatenate([np.nextafter(cuts[:1], -np.inf), cuts])  # a value of each cell
+        inside = np.concatenate(
+            [np.nextafter(thresholds[:1], -np.inf), thresholds]
+        )  # a value of each cell
         low, high = self.ensemble.sentinel[number]
         inside = np.where((low <= inside) & (inside <= high), np.nextafter(high, np.inf), inside)
         rows = np.repeat(points, len(inside), axis=0)

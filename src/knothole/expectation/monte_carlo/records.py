@@ -51,7 +51,7 @@ class Forest(NamedTuple):
     mask_row : uint32 (nodes,)
         Row of masks with the draws that go left. It differs from ``cut_row`` at splits on
         categories, and where values that are not recorded go left: these have rows of their own.
-    row_variable, row_cut : int64, float64 (rows of thresholds,)
+    row_variable, row_threshold : int64, float64 (rows of thresholds,)
         What the first rows of masks are of.
     set_nodes : int64
         The nodes with rows of their own, in their order.
@@ -65,7 +65,7 @@ class Forest(NamedTuple):
     cut_row: Any
     mask_row: Any
     row_variable: Any
-    row_cut: Any
+    row_threshold: Any
     set_nodes: Any
     look: Lookup
     plain: bool
@@ -84,14 +84,14 @@ class Forest(NamedTuple):
         set_nodes = set_nodes[np.argsort(feature[set_nodes], kind="stable")]
         mask_row = cut_row.copy()
         mask_row[set_nodes] = n_rows + 1 + np.arange(len(set_nodes))
-        row_cut = np.zeros(n_rows)
-        row_cut[rows[numeric]] = ensemble.cut[numeric]
+        row_threshold = np.zeros(n_rows)
+        row_threshold[rows[numeric]] = ensemble.threshold[numeric]
         return cls(
             node_arrays(ensemble),
             cut_row,
             mask_row,
-            np.repeat(np.arange(len(grid.cuts)), np.diff(grid.offset)),
-            row_cut,
+            np.repeat(np.arange(len(grid.thresholds)), np.diff(grid.offset)),
+            row_threshold,
             set_nodes,
             lookup(ensemble, grid),
             not len(ensemble.sets) and not bool(ensemble.columns.nullable.any()),

@@ -1,6 +1,6 @@
-"""Models made of steps and models, as one ensemble over a table's columns, and back.
+"""Pipelines and models made of models as one ensemble over a table's columns, and back.
 
-The trees of all models inside stand side by side; a link puts the models' answers together.
+The trees of all inner models stand side by side; a link combines the models' answers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from knothole.arrays import Floats
 from knothole.columns.read import class_names
 from knothole.errors import InvalidInput, ReaderMismatch, UnsupportedModel
 from knothole.trees.curves import reached, sample_quantiles
-from knothole.trees.ensemble import UNTOLD, Ensemble, Nodes, nodes_of
+from knothole.trees.ensemble import UNKNOWN_RECIPE, Ensemble, Nodes, nodes_of
 from knothole.trees.libraries import require_fitted
 from knothole.trees.links import IDENTITY, STEPS, Blend, Link, Member, Step
 from knothole.trees.pipelines.fold import folded
@@ -26,18 +26,18 @@ from knothole.trees.read import read, write
 # ---- what a model is made of ---------------------------------------------------------------------
 
 
-# Classes of scikit-learn that hold other models, by name: nothing is imported to recognise one.
+# Classes of scikit-learn that hold other models, by name: none is imported to recognise one.
 KINDS = (
     "Pipeline", "TransformedTargetRegressor", "CalibratedClassifierCV", "VotingRegressor",
     "VotingClassifier", "BaseSearchCV", "FrozenEstimator",
 )  # fmt: skip
-# Where those that hold one model have it.
+# Attribute of the inner model, for classes that hold one.
 INNER = {
     "TransformedTargetRegressor": "regressor_",
     "BaseSearchCV": "best_estimator_",
     "FrozenEstimator": "estimator",
 }
-# Those whose answer is not a mean of their members' answers.
+# Classes whose answer is not a mean of their members' answers, and what to do instead.
 REFUSED = {
     "TunedThresholdClassifierCV": "wrap its estimator_, and put the threshold around what wrap "
     "returns: FixedThresholdClassifier(FrozenEstimator(robust), threshold=...)",
@@ -47,7 +47,7 @@ REFUSED = {
 }
 
 
-# What members predict whose answers cannot be transformed or averaged further.
+# What inner models predict if their answers cannot be transformed or averaged further.
 TASKS_OF_MEMBERS = {
     "anomaly": "anomaly scores",
     "quantiles": "quantiles",
@@ -56,7 +56,7 @@ TASKS_OF_MEMBERS = {
 
 
 def kind_of(model: Any) -> str | None:
-    """Which of the classes that hold other models it is; None for any other object."""
+    """Name of the class that holds other models, or None for any other object."""
     for package, name in class_names(model):
         if package == "sklearn" and name in REFUSED:
             raise UnsupportedModel(f"cannot read a {name}: {REFUSED[name]}.")
@@ -66,7 +66,7 @@ def kind_of(model: Any) -> str | None:
 
 
 def members(model: Any) -> list[tuple[Steps, Any]]:
-    """The models inside one that holds models, and the steps that rows take to each."""
+    """The inner models of a model, each with the steps that rows take to it."""
     kind = kind_of(model)
     require_fitted(model)
     if kind == "Pipeline":
@@ -81,7 +81,7 @@ def members(model: Any) -> list[tuple[Steps, Any]]:
 
 
 def ends(model: Any, steps: Steps = ()) -> Iterator[tuple[Steps, Any]]:
-    """The tree models at the ends, from the first to the last, with all steps before each."""
+    """The innermost tree models, in order, each with all steps before it."""
     if kind_of(model) is None:
         yield steps, model
         return
@@ -90,7 +90,7 @@ def ends(model: Any, steps: Steps = ()) -> Iterator[tuple[Steps, Any]]:
 
 
 def last(model: Any) -> Any:
-    """The tree model of a pipeline; of what holds several models, that itself."""
+    """The only tree model of a pipeline; if there are several, the model itself."""
     tree_models = [end for _, end in ends(model)]
     return tree_models[0] if len(tree_models) == 1 else model
 
@@ -98,32 +98,32 @@ def last(model: Any) -> Any:
 # ---- reading and writing -------------------------------------------------------------------------
 
 
-# Rows on which a model as a whole is compared with what was made of it.
+# Rows on which the assembled ensemble is compared with the model as a whole.
 COMPARED = 64
 
 
 def is_composed(model: Any) -> bool:
-    """Whether a model is a pipeline, or holds other models in another way."""
+    """Whether a model is a pipeline or otherwise holds other models."""
     return kind_of(model) is not None
 
 
 def read_over(model: Any, table: Any, native: bool = True) -> Ensemble:
-    """Read a fitted pipeline, or a model made of models, over the columns of its training table.
+    """Read a pipeline, or a model made of models, over the columns of its training table.
 
     Parameters
     ----------
     model : object
         See ``KINDS``.
     table : table
-        What it was trained on, or rows like it: with all values of its columns that matter.
+        Its training table, or similar rows in which all values that matter occur.
     native : bool
-        Whether NaN in the table must mean something to the model; see :func:`knothole.wrap`.
+        Whether the model must treat NaN in the table as a value; see :func:`knothole.wrap`.
 
     Returns
     -------
     Ensemble
-        Of the columns that reach a tree model. Rows come to the leaves that the model itself
-        sends them to, and predictions are compared with the model's own.
+        Over the columns that reach a tree model. Rows reach the leaves that the model itself
+        sends them to, and predictions were compared with the model's own.
     """
     rows = ProbeTable(table)
     fronts = [Front.of(steps, end, table) for steps, end in ends(model)]
@@ -136,7 +136,7 @@ def read_over(model: Any, table: Any, native: bool = True) -> Ensemble:
 
 
 def _check_nan(rows: ProbeTable, domains: list[Domain]) -> None:
-    """Refuse NaN in training that a step refuses, or fills from other columns."""
+    """Refuse NaN in training that a step refuses, or imputes from other columns."""
     for domain in domains:
         source = rows.sources[domain.position]
         refused = any(answer is None for answer in domain.of_nan)
@@ -202,7 +202,7 @@ def write_over(model: Any, ensemble: Ensemble) -> Any:
 
 
 def _replace(model: Any, new: Any) -> None:
-    """Put another tree model at the end."""
+    """Replace the innermost tree model."""
     kind = str(kind_of(model))
     inner = model.steps[-1][1] if kind == "Pipeline" else getattr(model, INNER[kind])
     if kind_of(inner) is not None:
@@ -217,7 +217,7 @@ def _replace(model: Any, new: Any) -> None:
 
 
 def assembled(model: Any, trees: Iterator[Ensemble]) -> Ensemble:
-    """A model from the ensembles at its ends, which all have the same columns."""
+    """The ensemble of a model, given those of its innermost models, over the same columns."""
     kind = kind_of(model)
     if kind is None:
         return next(trees)
@@ -259,7 +259,7 @@ def _voted(model: Any, inside: Sequence[Ensemble]) -> Ensemble:
 
 
 def _to_classes(ensemble: Ensemble, n_classes: int, what: str) -> tuple[Step, ...]:
-    """From a member's predictions to probabilities of all classes."""
+    """The step from a member's predictions to probabilities of all classes."""
     if ensemble.n_responses == n_classes:
         return ()
     if ensemble.n_responses == 1 and n_classes == 2:
@@ -285,7 +285,7 @@ def _calibrated(model: Any, inside: Sequence[Ensemble]) -> Ensemble:
             )
         before = _to_classes(ensemble, len(classes), "CalibratedClassifierCV")
         by_margin = hasattr(one.estimator, "decision_function")
-        # Calibrators are given the margin where a model has one, else its probabilities.
+        # Calibrators take the margin where a model has one, otherwise its probabilities.
         plain.append(replace(ensemble, link=IDENTITY) if by_margin else ensemble)
         if len(classes) > 2:
             steps.append((_calibrators(one), Step("shares")))
@@ -312,7 +312,7 @@ def _calibrators(one: Any) -> Step:
 
 
 def _retransformed(model: Any, inside: Ensemble) -> Ensemble:
-    """The inverse of the target's transformation, inside the expectation."""
+    """The model with the inverse transformation of the target inside the expectation."""
     if inside.n_responses != 1:
         raise UnsupportedModel(
             "cannot read a TransformedTargetRegressor of several targets; train one for each."
@@ -329,7 +329,9 @@ def _retransformed(model: Any, inside: Ensemble) -> Ensemble:
     if line is not None and inside.link.linear:
         slope, shift = line
         base = slope * inside.base + shift / inside.link.scale
-        return replace(inside, tree_weight=slope * inside.tree_weight, base=base, recipe=UNTOLD)
+        return replace(
+            inside, tree_weight=slope * inside.tree_weight, base=base, recipe=UNKNOWN_RECIPE
+        )
     function = getattr(transformer, "inverse_func", None)
     name = getattr(function, "__name__", "")
     known = isinstance(function, np.ufunc) and name in STEPS
@@ -338,7 +340,7 @@ def _retransformed(model: Any, inside: Ensemble) -> Ensemble:
 
 
 def _line(function: Any) -> tuple[float, float] | None:
-    """Slope and height at 0 of a function that is a line, None for any other."""
+    """Slope and intercept of a linear function, None for any other."""
     places = np.array([0.0, 1.0, -1.0, 0.5, 3.0, -20.0, 1000.0])
     with np.errstate(all="ignore"):
         heights = function(places)
@@ -354,10 +356,10 @@ def _line(function: Any) -> tuple[float, float] | None:
 def _mixed(
     inside: Sequence[Ensemble], weights: Floats, steps: Sequence[tuple[Step, ...]], classes: Any
 ) -> Ensemble:
-    """A weighted sum of what the members predict, after these steps.
+    """A weighted sum of the members' predictions after these steps.
 
-    Where nothing is done to margins they are added up by the trees' own weights, and expectations
-    are as exact as of one model; otherwise every member keeps margins of its own.
+    Where margins are only added up, the weights go into the trees, and expectations are as exact as
+    those of one model. Otherwise every member keeps margins of its own.
     """
     alike = len({(one.n_outputs, one.value.shape[1]) for one in inside}) == 1
     if alike and all(one.link.linear for one in inside) and not any(steps):
@@ -372,8 +374,8 @@ def _mixed(
         )
     )
     width = len(classes) if classes else inside[0].n_responses
-    # Leaves of all trees have as many values: where some have fewer, margins that nobody uses
-    # take the zeros.
+    # All leaves have the same number of values. Where a member's have fewer, they are padded
+    # with zeros, which go to spare outputs that nothing reads.
     spare = np.zeros(max(one.value.shape[1] for one in inside) - 1)
     base = np.concatenate([*(one.base for one in inside), spare])
     ones = [1.0] * len(inside)
@@ -388,7 +390,7 @@ def _side_by_side(
     link: Link | Blend,
     classes: Any,
 ) -> Ensemble:
-    """All trees in one ensemble; those of a member serve outputs from its start on."""
+    """All trees in one ensemble; a member's trees serve outputs from its ``starts`` on."""
     parts = [nodes_of(vars(one)) for one in inside]
     n_nodes = np.cumsum([0, *(len(one.feature) for one in inside)])[:-1].tolist()
     n_words = np.cumsum([0, *(len(one.sets) for one in inside)])[:-1].tolist()
@@ -402,7 +404,8 @@ def _side_by_side(
 
     nodes = Nodes(
         **{
-            name: joined(name) for name in ("feature", "cut", "missing_left", "native_leaf", "sets")
+            name: joined(name)
+            for name in ("feature", "threshold", "missing_left", "native_leaf", "sets")
         },
         **{name: joined(name, n_nodes) for name in ("roots", "left", "right")},
         value=np.vstack([np.pad(p.value, ((0, 0), (0, width - p.value.shape[1]))) for p in parts]),

@@ -1,10 +1,11 @@
-"""Trees over what the steps make of columns become trees over the columns themselves.
+"""Fold the steps of a pipeline into the splits of its trees.
 
-A split sends every value of a raw column left or right, whatever the steps do to it. Of levels,
-those that go left are a set. On the line of numbers the sides change at some points, which are
-domains between values of training, and then exactly, by bisection: x < point then is the same
-question as the model's own. A side that changes more than once (a bin of several, a sine) takes
-several splits, and the branches below are there as often.
+Whatever the steps do, a split sends every value of a raw column left or right. Of a categorical
+column, the levels that go left are a set. Of a numeric column, the direction changes at some
+points. They are first located between values of the training table and then found exactly by
+bisection, so that ``x < point`` is equivalent to the model's own split. A direction that changes
+more than once (a step with several bins, a sine) takes several splits; the branches below are
+then repeated.
 """
 
 from __future__ import annotations
@@ -21,27 +22,28 @@ from knothole.trees.ensemble import Ensemble, NodeList
 from knothole.trees.pipelines.steps import Domain, Front, ProbeTable, bisected, sources_of
 from knothole.trees.verify import probe_rows
 
-# Nodes that trees may grow to by branches that are there several times.
+# The most nodes that repeated branches may lead to.
 MOST_NODES = 5_000_000
-# Rows that folded trees are checked on.
+# Rows on which folded trees are compared with the pipeline.
 CHECKED = 256
 
 
 @dataclass(frozen=True, eq=False)
 class RawSplits:
-    """The splits of one front, on raw columns.
+    """The splits of one tree model of a pipeline, on raw columns.
 
     Attributes
     ----------
     domain : int64 (splits,)
-        The column, by its place among the domains; -1 where nothing changes the side.
+        Number of the raw column among the domains; -1 where no column changes the direction.
     points : list of list of float
-        Of numbers: where the side changes, ascending.
+        Numeric columns: where the direction changes, ascending.
     first_left : bool (splits,)
         Whether the lowest numbers go left.
     lefts : dict from splits to bool (levels + 1,)
-        Of levels, and last one never seen: whether it goes left.
+        Categorical columns: whether each level and, last, an unseen one goes left.
     missing_left : bool (splits,)
+        Whether NaN goes left.
     """
 
     domain: Ints
@@ -52,7 +54,7 @@ class RawSplits:
 
 
 def folded(rows: ProbeTable, fronts: Sequence[Front], domains: Sequence[Domain]) -> list[Ensemble]:
-    """The ensembles of the fronts, all over the columns of the domains."""
+    """One ensemble for each front, all over the columns of the domains."""
     columns = Columns(tuple(domain.column for domain in domains), named=rows.named)
     trees = []
     for f, front in enumerate(fronts):
@@ -69,7 +71,7 @@ def _raw_splits(rows: ProbeTable, front: Front, f: int, domains: Sequence[Domain
     constant = splits.sides(domains[0].outputs[f][:1])[0]
     first_left, missing_left = constant.copy(), constant.copy()
     lefts: dict[int, Mask] = {}
-    changes: list[tuple[Ints, Floats, Floats]] = []  # splits, and numbers on either side
+    changes: list[tuple[Ints, Floats, Floats]] = []  # splits, and both ends of changes
     for d, one in enumerate(domains):
         mine = np.flatnonzero(domain == d)
         if not len(mine):
@@ -107,18 +109,18 @@ def _points(
     split: Ints,
     *ends: Floats,
 ) -> list[float]:
-    """The lowest number from which on each split has the side that it has at the upper end.
+    """For each split, the lowest number from which on it sends values the way ``high`` goes.
 
-    All columns are asked at once: each has its own outputs.
+    All columns are varied at once in the same rows: each model output depends on one of them.
     """
     low, high = ends
     splits, column = front.splits, domain[split]
-    place = np.zeros(len(split), dtype=np.intp)  # rows in which each is asked
+    place = np.zeros(len(split), dtype=np.intp)  # the rows in which each change is tried
     for d in np.unique(column):
         place[column == d] = np.arange((column == d).sum())
 
     def sides(numbers: Floats) -> Mask:
-        """Of some numbers for each split, (splits, numbers)."""
+        """Whether each split sends these numbers left, (splits, numbers)."""
         mine = {d: numbers[column == d].ravel() for d in np.unique(column).tolist()}
         matrix = front(rows.table({domains[d].position: asked for d, asked in mine.items()}))
         width = numbers.shape[1]
@@ -131,14 +133,14 @@ def _points(
 
 
 class _FoldedTrees:
-    """Trees grown anew, node by node, with raw splits for the model's own."""
+    """Builds the trees anew, node by node, with splits on raw columns."""
 
     def __init__(self, front: Front, splits: RawSplits) -> None:
         self.model, self.of_node, self.splits = front.ensemble, front.splits.of_node, splits
         self.nodes = NodeList()
 
     def ensemble(self, columns: Columns) -> Ensemble:
-        """The trees over raw columns, with leaves under the model's own numbers."""
+        """The trees over raw columns, with the model's own leaf numbers."""
         model = self.model
         roots = [self._tree(int(root)) for root in model.roots]
         ensemble = Ensemble.build(
@@ -167,7 +169,7 @@ class _FoldedTrees:
     def _split(
         self, node: int, domain: int, sides: float | Mask, missing_left: bool
     ) -> tuple[int, int]:
-        """Make a node a split, and give it children."""
+        """Make a node a split and add its children."""
         if len(self.nodes) > MOST_NODES:
             raise UnsupportedModel(
                 f"a step divides a column of numbers into so many parts that the trees would have "
@@ -193,7 +195,7 @@ class _FoldedTrees:
     def _divided(
         self, old: int, node: int, ranges: dict[int, tuple[float, float]]
     ) -> list[tuple[int, int, dict[int, tuple[float, float]]]]:
-        """One of the model's splits: the nodes below it, and what they are to become."""
+        """Translate one split: the nodes below it, each with the model's node it stands for."""
         split = int(self.of_node[old])
         domain = int(self.splits.domain[split])
         missing_left = bool(self.splits.missing_left[split])
@@ -207,12 +209,12 @@ class _FoldedTrees:
         points = self.splits.points[split]
         side = bool(self.splits.first_left[split]) ^ (sum(p <= low for p in points) % 2 == 1)
         inside = [point for point in points if low < point < high]
-        if not inside:  # all numbers go to one side, and perhaps NaN to the other
+        if not inside:  # all numbers go one way, and perhaps NaN the other
             left, right = self._split(node, domain, np.inf if side else -np.inf, missing_left)
             return [(branches[True], left, ranges), (branches[False], right, ranges)]
         below = []
         for place, point in enumerate(inside):
-            # NaN goes to the first part that is on its side.
+            # NaN goes to the first interval that goes its way.
             left, right = self._split(node, domain, point, side == missing_left)
             below.append((branches[side], left, {**ranges, domain: (low, point)}))
             low, side, node = point, not side, right
@@ -224,7 +226,7 @@ class _FoldedTrees:
 def _check(
     rows: ProbeTable, front: Front, f: int, domains: Sequence[Domain], ensemble: Ensemble
 ) -> None:
-    """Rows must come to the leaves that the model itself sends them to."""
+    """Compare with the model: rows must reach the same leaves."""
     rng = np.random.default_rng(0)
     matrix = probe_rows(ensemble, CHECKED, rng)
     asked = {}

@@ -1,7 +1,7 @@
 """What the steps before a tree model make of each raw column of the training table.
 
-Nothing is believed of a step but what it does: one column of a row is changed, and outputs that
-change come from it. An output that two columns change is a mixture, and refused.
+Steps are judged only by what they do: one column of a row is changed, and the outputs that change
+come from that column. An output that depends on two columns is refused.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from knothole.trees.read import name_levels, read
 
 Steps = tuple[Any, ...]
 
-# Numbers of a column to look at, and rows that the others are taken from.
+# Numbers to try in a column, and base rows from which the other columns are taken.
 GRID, BASES = 512, 3
-# How far beyond the numbers of training to look, in multiples of their range: closely, and far.
+# How far outside the training range to try, in multiples of the range: nearby, and far.
 NEAR, FAR = np.arange(1, 33) / 32, 4.0 ** np.arange(1, 9)
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingColumn:
-    """A raw column: what was read of it (None where it cannot be), and what it holds as it is."""
+    """A raw column: as read (None if it cannot be read), and its values as the table has them."""
 
     name: str
     read: RawColumn | None
-    values: NDArray[Any]  # observed ones
+    values: NDArray[Any]  # observed values
     dtype: Any
     problem: str = ""
 
     @property
     def numeric(self) -> bool:
-        """Whether it holds numbers."""
+        """Whether it is numeric."""
         return self.read is not None and self.read.levels is None
 
     def grid(self, beyond: Floats | None = None) -> Floats:
-        """Numbers to look at, ascending: some that occur, and some beyond them."""
+        """Numbers to try, ascending: some of the column's values, and some outside their range."""
         known = np.unique(self.values)
         if len(known) > GRID:
             known = np.unique(np.quantile(known, np.linspace(0, 1, GRID), method="nearest"))
@@ -61,7 +61,7 @@ class TrainingColumn:
 
 
 class ProbeTable:
-    """The columns of a training table, and tables like it with values of one's choice."""
+    """The columns of a training table, from which tables with chosen values can be made."""
 
     def __init__(self, table: Any) -> None:
         table = as_table(table)
@@ -102,7 +102,7 @@ class ProbeTable:
         return TrainingColumn(name, read, values, column.dtype, problem)
 
     def table(self, chosen: Mapping[int, Any]) -> Any:
-        """Rows like the first base row, with these values in some of the columns."""
+        """Copies of the first base row, with these values in some of the columns."""
         n = max(len(values) for values in chosen.values())
         columns = [
             self._column(source, chosen.get(i), base[0], n)
@@ -119,7 +119,7 @@ class ProbeTable:
         return pd.DataFrame(dict(enumerate(columns))).set_axis(self.labels, axis=1)
 
     def in_every_base(self, position: int, values: Any) -> Any:
-        """Every base row with each of these values in one column, the base rows in turn."""
+        """Every combination of a base row and one of these values in one column."""
         bases = {i: np.tile(base, len(values)) for i, base in enumerate(self.base)}
         return self.table({**bases, position: np.repeat(values, BASES)})
 
@@ -134,14 +134,14 @@ class ProbeTable:
 
         if source.numeric:
             return given.astype(np.float32 if source.dtype == np.float32 else np.float64)
-        if isinstance(source.dtype, pd.CategoricalDtype):  # what is no level is NaN there
+        if isinstance(source.dtype, pd.CategoricalDtype):  # others would be NaN anyway
             codes = source.dtype.categories.get_indexer(given)
             return pd.Series(pd.Categorical.from_codes(codes, dtype=source.dtype))
         return pd.Series(given, dtype=source.dtype)
 
 
 def next_to(values: Floats, dtype: Any) -> tuple[Floats, Floats]:
-    """The numbers just below and just above, among those that a column can hold."""
+    """The next lower and the next higher number that the column's data type can hold."""
     kind = np.float32 if dtype == np.float32 else np.float64
     exact = values.astype(kind)
     below, above = np.nextafter(exact, kind(-np.inf)), np.nextafter(exact, kind(np.inf))
@@ -156,15 +156,15 @@ LARGEST = np.finfo(np.float64).max
 
 @dataclass(frozen=True, eq=False)
 class Front:
-    """A tree model, once read, and the fitted steps that rows take to it."""
+    """A tree model (as an ensemble), and the fitted steps that rows go through before it."""
 
     steps: Steps
     ensemble: Ensemble
-    dense: bool = True  # False where zeros are omitted, and so are NaN to the model
+    dense: bool = True  # False where a sparse table omits zeros, which the model takes for NaN
 
     @classmethod
     def of(cls, steps: Steps, model: Any, table: Any) -> Front:
-        """Of a model and a training table, which names categories that the model has hashed."""
+        """From a model and its training table, which supplies names for hashed categories."""
         from scipy import sparse
 
         ensemble = read(model)
@@ -175,20 +175,20 @@ class Front:
         return front
 
     def passed(self, table: Any, steps: int | None = None) -> Any:
-        """What the steps (the first few of them) make of a table."""
+        """The table after the steps, or after the first few of them."""
         made = _through(self.steps[:steps], table)
         if not hasattr(made, "tocoo"):
             return made
         entries = made.tocoo()
         if self.dense:
             return entries.toarray()
-        # What is not among the entries is NaN to XGBoost, and to no other library.
+        # XGBoost, unlike other libraries, takes what a sparse matrix does not store for NaN.
         dense = np.full(entries.shape, np.nan)
         dense[entries.row, entries.col] = entries.data
         return dense
 
     def __call__(self, table: Any) -> Floats:
-        """What the trees split on, (rows, columns of the model)."""
+        """The matrix that the trees split on, (rows, columns of the model)."""
         passed = self.passed(table)
         if isinstance(passed, np.ndarray) and passed.dtype.kind in "fiub":
             passed = np.clip(passed.astype(np.float64), -LARGEST, LARGEST)
@@ -199,7 +199,7 @@ class Front:
 
     @cached_property
     def splits(self) -> DistinctSplits:
-        """The model's own splits."""
+        """The distinct splits of the model."""
         return DistinctSplits.of(self.ensemble)
 
 
@@ -213,32 +213,32 @@ def _through(steps: Steps, table: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class DistinctSplits:
-    """The different splits of an ensemble, by number.
+    """The distinct splits of an ensemble, numbered.
 
     Attributes
     ----------
     of_node : int64 (nodes,)
         The split of each node; -1 at leaves.
-    column, cut, missing_left : arrays (splits,)
+    column, threshold, missing_left : arrays (splits,)
         As in :class:`~knothole.trees.ensemble.Ensemble`.
-    lefts : bool (splits, codes), of categorical splits
+    lefts : bool (splits, codes), for categorical splits
         Whether a code goes left.
     """
 
     of_node: Ints
     column: Integers
-    cut: Floats
+    threshold: Floats
     missing_left: Mask
     lefts: Mask
 
     @classmethod
     def of(cls, ensemble: Ensemble) -> DistinctSplits:
-        """Splits of numbers that are alike are one."""
+        """Equal numeric splits become one."""
         inner = np.flatnonzero(ensemble.feature >= 0)
         keys = np.column_stack(
             [
                 ensemble.feature[inner],
-                ensemble.cut[inner].view(np.int64),
+                ensemble.threshold[inner].view(np.int64),
                 ensemble.missing_left[inner],
                 np.where(ensemble.set_start[inner] >= 0, inner, -1),
             ]
@@ -253,19 +253,19 @@ class DistinctSplits:
         for s in categorical.tolist():
             codes = left_codes(ensemble, int(nodes[s]))
             lefts[s, : len(codes)] = codes
-        cut, missing = ensemble.cut[nodes], ensemble.missing_left[nodes]
-        return cls(of_node, ensemble.feature[nodes], cut, missing, lefts)
+        threshold, missing = ensemble.threshold[nodes], ensemble.missing_left[nodes]
+        return cls(of_node, ensemble.feature[nodes], threshold, missing, lefts)
 
     def __len__(self) -> int:
         return len(self.column)
 
     def go_left(self, values: Floats, which: Ints) -> Mask:
-        """Whether values of the splits' columns go left; both arrays are broadcast."""
-        cut = self.cut[which]
-        left = values < cut
+        """Whether values of each split's column go left; the arguments are broadcast."""
+        threshold = self.threshold[which]
+        left = values < threshold
         if len(self.lefts):
-            code = np.where(np.isnan(cut) & ~np.isnan(values), values, 0).astype(np.intp)
-            left = np.where(np.isnan(cut), self.lefts[which, code], left)
+            code = np.where(np.isnan(threshold) & ~np.isnan(values), values, 0).astype(np.intp)
+            left = np.where(np.isnan(threshold), self.lefts[which, code], left)
         return np.asarray(np.where(np.isnan(values), self.missing_left[which], left))
 
     def sides(self, matrix: Floats) -> Mask:
@@ -276,29 +276,29 @@ class DistinctSplits:
 # ---- what becomes of each column -----------------------------------------------------------------
 
 
-# Values of a column that are tried with each base row, and with their neighbours.
+# How many values of a column are tried with every base row, and together with their neighbours.
 FEW = 32
 
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """The values of one raw column, and what each front makes of them.
+    """The values of one raw column, and what the steps of each front make of them.
 
     Attributes
     ----------
     position : int
-        Of the column in the table.
+        Position of the column in the table.
     column : Column
         Numeric, or categorical with the levels in the order of ``values``.
     values : array
-        Numbers ascending, or levels.
+        Ascending numbers, or levels.
     outputs : list of float64 (values, outputs)
-        Of each front.
+        For each front: its outputs for these values.
     of_nan, of_unseen : list of float64 (outputs,), or None
-        The same of NaN and of a level never seen; None where a front refuses it, or says of NaN
-        what depends on other columns.
+        The same for NaN and for an unseen level; None where a front refuses it, or where its output
+        for NaN depends on other columns.
     depends : list of bool (outputs,)
-        Outputs that come from this column.
+        Which outputs depend on this column.
     """
 
     position: int
@@ -311,14 +311,14 @@ class Domain:
 
     @property
     def categorical(self) -> bool:
-        """Whether it has levels."""
+        """Whether the column has levels."""
         return self.column.kind is Kind.CATEGORICAL
 
 
 def domains_of(rows: ProbeTable, fronts: Sequence[Front]) -> list[Domain]:
-    """Of all columns that reach a model, in the order of the table.
+    """The domains of all columns that reach a model, in the order of the table.
 
-    Without names the place of a column is its name, and all of them are there.
+    Of a table without column names, all columns are returned, as positions stand for names.
     """
     domains = [
         Domain(position, *_domain(rows, fronts, position)) for position in range(len(rows.sources))
@@ -344,9 +344,9 @@ def domains_of(rows: ProbeTable, fronts: Sequence[Front]) -> list[Domain]:
 
 
 def _domain(rows: ProbeTable, fronts: Sequence[Front], position: int) -> tuple[Any, ...]:
-    """All of a domain but its position."""
+    """The fields of a domain, without its position."""
     source = rows.sources[position]
-    ask = _Asking(rows, fronts, position)
+    ask = _ColumnProbe(rows, fronts, position)
     apart = ask.apart(source) if source.numeric else None
     number = apart is not None
     values: Any = np.unique(source.values) if source.numeric else source.values[:]
@@ -354,7 +354,8 @@ def _domain(rows: ProbeTable, fronts: Sequence[Front], position: int) -> tuple[A
         values = values[: 16 * FEW]
     outputs = None
     if apart is not None:
-        # A step may refuse what is beyond, and of one that turns back and forth nothing is far.
+        # A step may refuse values outside the training range; and for one that oscillates (a sine),
+        # no far value settles the direction. Then a smaller range is tried.
         for beyond in (np.concatenate([NEAR, FAR]), NEAR, None):
             grid = ask.with_zeros(np.union1d(source.grid(beyond), apart))
             outputs = ask.all_of(grid)
@@ -376,7 +377,7 @@ def _domain(rows: ProbeTable, fronts: Sequence[Front], position: int) -> tuple[A
                 flags |= _vary(tried[base::BASES])
     in_bases = ask.in_bases([np.nan])
     for flags, nan, part in zip(depends, in_bases, outputs, strict=True):
-        if nan is not None:  # an indicator of NaN changes with it alone
+        if nan is not None:  # an indicator of missing values depends on NaN alone
             flags |= _vary(np.vstack([part[:1], nan[:1]]))
     of_nan = [
         None if nan is None or _vary(nan)[flags].any() else nan[0]
@@ -390,15 +391,15 @@ def _domain(rows: ProbeTable, fronts: Sequence[Front], position: int) -> tuple[A
     return column, values, outputs, of_nan, of_unseen, depends
 
 
-class _Asking:
-    """What the fronts make of values of one column."""
+class _ColumnProbe:
+    """Outputs of all fronts while one column is varied."""
 
     def __init__(self, rows: ProbeTable, fronts: Sequence[Front], position: int) -> None:
         self.rows, self.fronts, self.position = rows, fronts, position
         self.problem = ""
 
     def _of(self, front: Front, values: Any, bases: bool = False) -> Floats | None:
-        """Outputs of values in the first base row, or in all of them in turn; None if refused."""
+        """Outputs for values in the first base row, or in every base row; None if refused."""
         position, rows = self.position, self.rows
         try:
             made = rows.in_every_base(position, values) if bases else rows.table({position: values})
@@ -408,19 +409,19 @@ class _Asking:
             return None
 
     def in_bases(self, values: Any) -> list[Floats | None]:
-        """Outputs of each front, of values in all base rows in turn; None where it refuses."""
+        """Outputs of each front, for values in every base row; None where it refuses them."""
         return [self._of(front, values, bases=True) for front in self.fronts]
 
     def all_of(self, values: Any) -> list[Floats] | None:
-        """Outputs of each front; None where one refuses."""
+        """Outputs of each front; None if any of them refuses."""
         outputs = [self._of(front, values) for front in self.fronts]
         given = [part for part in outputs if part is not None]
         return given if len(given) == len(outputs) else None
 
     def apart(self, source: TrainingColumn) -> Floats | None:
-        """Numbers that are treated otherwise than those next to them, with these; None for levels.
+        """Numbers that are treated unlike their neighbours, and these neighbours; None for levels.
 
-        An encoder knows numbers one by one, and others are unknown to it: then they are levels.
+        A one-hot encoder knows single numbers and treats others as unknown: they are levels then.
         """
         known = source.grid()
         below, above = next_to(known, source.dtype)
@@ -436,7 +437,7 @@ class _Asking:
         return np.concatenate([part[apart] for part in (below, known, above)])
 
     def settles(self, grid: Floats, outputs: list[Floats], source: TrainingColumn) -> bool:
-        """Whether no split changes its side more than once far below or above the known numbers."""
+        """Whether every split's direction changes at most once far outside the known numbers."""
         near = source.grid(NEAR)
         for far in (grid <= near[0], grid >= near[-1]):
             for front, part in zip(self.fronts, outputs, strict=True):
@@ -446,7 +447,7 @@ class _Asking:
         return True
 
     def with_zeros(self, grid: Floats) -> Floats:
-        """The grid and, for XGBoost, numbers that become a zero which a sparse table omits."""
+        """The grid and, for XGBoost, numbers that become a zero, which a sparse table omits."""
         numbers_to_try = [grid]
         for front in self.fronts:
             outputs = None if front.dense else self._of(front, grid)
@@ -467,7 +468,10 @@ class _Asking:
 
 
 def bisected(is_upper: Callable[[Floats], Mask], low: Floats, high: Floats) -> Floats:
-    """The lowest numbers above ``low`` from which on something holds that holds at ``high``."""
+    """For each pair, the lowest number above ``low`` at which the predicate starts to hold.
+
+    ``is_upper`` is false at ``low``, true at ``high`` and changes once between them.
+    """
     bottom, top = _ordinal(low), _ordinal(high)
     parts = np.arange(1, PARTS, dtype=np.uint64)
     while (top - bottom > 1).any():
@@ -482,30 +486,30 @@ def bisected(is_upper: Callable[[Floats], Mask], low: Floats, high: Floats) -> F
     return _number(top)
 
 
-# So many parts are looked into at a time: a table of many rows costs little more than one of few.
+# Parts that an interval is divided into at once: a call with many rows costs little more.
 PARTS = 16
 SIGN = np.uint64(2**63)
 
 
 def _ordinal(number: Floats) -> Words:
-    """Whole numbers in the order of floats, without gaps."""
+    """Integers in the order of the floats, without gaps."""
     bits = np.ascontiguousarray(number, dtype=np.float64).view(np.uint64)
     return np.where(bits >= SIGN, ~bits, bits | SIGN)
 
 
 def _number(ordinal: Words) -> Floats:
-    """The float of a whole number of :func:`_ordinal`."""
+    """The inverse of :func:`_ordinal`."""
     return np.where(ordinal >= SIGN, ordinal & ~SIGN, ~ordinal).view(np.float64)
 
 
 def _jump(one: Floats, other: Floats) -> Mask:
-    """Where outputs of numbers next to each other are not next to each other, (rows, outputs)."""
+    """Where the outputs of neighbouring numbers differ by more than rounding, (rows, outputs)."""
     far = 1e-6 * np.nanmax(np.abs(one), axis=0, initial=0.0)
     return np.asarray((np.isnan(one) != np.isnan(other)) | (np.abs(one - other) > far))
 
 
 def _vary(outputs: Floats) -> NDArray[np.bool_]:
-    """Outputs that are not the same in all rows, (outputs,)."""
+    """Which outputs differ between rows, (outputs,)."""
     same = (outputs == outputs[:1]) | (np.isnan(outputs) & np.isnan(outputs[:1]))
     return np.asarray(~same.all(axis=0))
 
@@ -515,7 +519,7 @@ def _level(value: Any) -> Any:
 
 
 def _unseen(source: TrainingColumn) -> Any:
-    """A value that the column does not have."""
+    """A value that does not occur in the column."""
     if source.numeric:
         return float(np.max(source.values)) + 1.0
     known = source.values.tolist()
@@ -523,7 +527,7 @@ def _unseen(source: TrainingColumn) -> Any:
 
 
 def _check_apart(rows: ProbeTable, front: Front, depends: NDArray[np.bool_]) -> None:
-    """Refuse outputs that the trees split on and that come from several columns."""
+    """Refuse outputs that the trees split on and that depend on several columns."""
     mixed = np.zeros(depends.shape[1], dtype=np.bool_)
     mixed[front.splits.column] = True
     mixed &= depends.sum(axis=0) > 1
@@ -538,7 +542,7 @@ def _check_apart(rows: ProbeTable, front: Front, depends: NDArray[np.bool_]) -> 
 
 
 def _culprit(rows: ProbeTable, front: Front) -> str:
-    """The first step after which an output comes from several columns."""
+    """Name the first step after which an output depends on several columns."""
     for n in range(1, len(front.steps) + 1):
         changed = []
         base = np.asarray(_dense(front, rows.table({0: rows.base[0][:1]}), n), dtype=object)
@@ -554,7 +558,7 @@ def _culprit(rows: ProbeTable, front: Front) -> str:
 
 
 def _named(step: Any, output: int) -> str:
-    """The class of a step; of a ColumnTransformer the part that an output comes from."""
+    """The class of a step; in a ColumnTransformer, the part that the output comes from."""
     places = getattr(step, "output_indices_", {})
     inside = [name for name, place in places.items() if place.start <= output < place.stop]
     part = getattr(step, "named_transformers_", {}).get(inside[0]) if inside else None
@@ -567,6 +571,6 @@ def _dense(front: Front, table: Any, steps: int) -> Any:
 
 
 def sources_of(domains: Sequence[Domain], front: int, splits: Integers) -> Ints:
-    """The domain that each of these columns of the model comes from; -1 where none changes it."""
+    """The domain that each column of the model depends on; -1 where it is constant."""
     depends = np.array([domain.depends[front] for domain in domains])
     return np.where(depends[:, splits].any(axis=0), depends[:, splits].argmax(axis=0), -1)

@@ -1,23 +1,22 @@
 """CatBoost: all its growing policies; numeric, one-hot and single-feature CTR splits.
 
-A live model is saved to memory in CatBoost's own format and read from there, as a file is. A JSON
-file is converted to that format by CatBoost itself. What CatBoost does, and what follows:
+A live model is saved to memory in CatBoost's own format and read from there, like a file. A JSON
+file is converted to that format by CatBoost itself. What is special about CatBoost:
 
-- It compares ``float32(x) > border``; the threshold is the exact float64 equivalent.
-- It refuses NaN in a categorical column. An ensemble sends it where a category goes that was never
-  seen; the self-check asks CatBoost about such a category instead.
+- It goes right iff ``float32(x) > border``; the threshold is the exact float64 equivalent.
+- It refuses NaN in a categorical column. The ensemble sends it where an unseen category goes; the
+  self-check asks CatBoost about an unseen category instead.
 - Margins go through the link of the loss, also for the plain ``CatBoost`` class, whose ``predict``
   returns margins.
-- It knows a category (a string, or an integer written out) only by a hash of its text, the lower
-  half of its CityHash64. A CTR table is keyed by that hash, scrambled once more, which can be
-  undone. So the categories that a model knows can be told from its file, but not what they are
-  called: they are :class:`~knothole.columns.columns.HashedLevel` until :func:`name_levels` meets
-  them in a table.
-- Symmetric trees become ordinary binary trees, the last split at the root, so that leaves come in
-  CatBoost's own order.
-- For new leaf values its own ways do not serve: ``set_leaf_values`` refuses models that were loaded
-  and has no effect after a prediction, and its JSON parser does not round to the nearest float64.
-  So the values are replaced inside the bytes of a saved model, and a copy loads those.
+- It stores a category (a string, or an integer as text) only as a hash, the lower half of the
+  text's CityHash64. The keys of a CTR table scramble that hash once more, which can be undone. So a
+  file tells how many categories a model knows, but not their names: they are
+  :class:`~knothole.columns.columns.HashedLevel` until :func:`name_levels` finds them in a table.
+- Symmetric trees become ordinary binary trees with the last split at the root, so that leaves are
+  in CatBoost's own order.
+- Its own ways to set leaf values do not work here: ``set_leaf_values`` refuses loaded models and
+  has no effect after a prediction, and its JSON parser does not round to the nearest float64. So
+  the values are replaced in the bytes of a saved model, and a copy loads those.
 """
 
 from __future__ import annotations
@@ -54,23 +53,23 @@ from knothole.trees.readers.cbm import (
     CtrTable,
     NumericFeature,
 )
-from knothole.trees.thresholds import cut_less_equal_float32
+from knothole.trees.thresholds import exact_less_equal_float32
 
 LIBRARY = "catboost"
 WAY_OUT = "Save the model again with catboost."
 SUFFIXES = (".cbm", ".json")
 NOT_CATEGORICAL = "a split on the categories of a feature that is not categorical"
-# Of the scrambling of CTR keys.
+# Multiplier that scrambles the keys of CTR tables.
 SCRAMBLE = 0x4906BA494954CB65
-# The link by loss. Without an entry, predictions are margins, or (of a classifier) what CatBoost's
-# predict_proba does with any loss: a sigmoid of one output, a softmax over several.
+# Links by loss. Without an entry, predictions are margins; a classifier's predict_proba applies
+# a sigmoid to one output and a softmax to several, whatever the loss.
 LINKS = {
     **dict.fromkeys(["Poisson", "Tweedie"], "exp"),
     **dict.fromkeys(["Logloss", "CrossEntropy", "Focal", "MultiClassOneVsAll"], "sigmoid"),
     **dict.fromkeys(["MultiLogloss", "MultiCrossEntropy"], "sigmoid"),
     "MultiClass": "softmax",
 }
-# Several labels at once: outputs are not classes to choose from.
+# Losses for several labels at once: their outputs are not alternatives.
 MULTI_LABEL = ("MultiLogloss", "MultiCrossEntropy")
 
 
@@ -91,15 +90,15 @@ def saved(model: Any) -> bytes:
 
 
 def begins(head: bytes) -> bool:
-    """Whether a file that begins like this may be CatBoost's; so does other JSON."""
+    """Whether a file with these first bytes may be CatBoost's; other JSON files may pass too."""
     return head.startswith((cbm.MAGIC, b"{"))
 
 
 def read_file(path: Path) -> Ensemble:
-    """Read a cbm file; a JSON file once CatBoost has made a cbm file of it, in its own process.
+    """Read a cbm file, or a JSON file that CatBoost converts to cbm in a separate process.
 
-    CatBoost takes a JSON file that is cut off for one of fewer trees, so that it is looked at here
-    too. The texts of categories, which it may hold, are not in a cbm file.
+    CatBoost reads a truncated JSON file as one with fewer trees, so the JSON is checked here too.
+    It may also hold the texts of categories, which a cbm file does not have.
     """
     data = path.read_bytes()
     if data.startswith(cbm.MAGIC):
@@ -120,7 +119,7 @@ def load(path: Path) -> Any:
 
 
 def save(model: Any, path: Path) -> None:
-    """Let CatBoost save a model, in the format that the name ends in."""
+    """Let CatBoost save a model, in the format given by the file's suffix."""
     model.save_model(str(path), format=path.suffix.lower().removeprefix("."))
 
 
@@ -132,26 +131,25 @@ def write(model: Any, ensemble: Ensemble) -> Any:
     value[parts.trees.first_leaf[ensemble.leaf_tree] + ensemble.native_leaf] = ensemble.value
     copy = model.copy()
     copy.load_model(blob=cbm.replace_leaf_values(data, value))
-    # What fitting leaves on a model beside the trees, and loading does not bring back.
+    # Attributes that fit sets and loading does not restore.
     copy._n_features_in = model.n_features_in_
     if getattr(copy, "_prediction_values_change", None) is not None:
-        copy.get_feature_importance(type="PredictionValuesChange")  # the copy keeps the result
-    copy._loss_value_change = None  # of the old leaves; it takes data to compute it for the new
+        copy.get_feature_importance(type="PredictionValuesChange")  # cached in the copy
+    copy._loss_value_change = None  # belongs to the old leaves; recomputing it takes data
     return copy
 
 
 def name_levels(ensemble: Ensemble, table: Any) -> Ensemble:
-    """The ensemble with its categories called what they are called in its training table.
+    """The ensemble with its categories named as in its training table.
 
-    A model of CatBoost does not say what its categories are, only their hashes; the table does.
-    Categories of the table that the model does not know are not added;
-    :meth:`knothole.columns.columns.Columns.describe` does that.
+    A CatBoost model stores only hashes of its categories. Categories of the table that the model
+    does not know are not added; :meth:`knothole.columns.columns.Columns.describe` does that.
     """
     return replace(ensemble, columns=named_by(ensemble.columns, table, hash_of))
 
 
 def ensemble_of(parts: CatBoostModel, texts: Mapping[int, str] | None = None) -> Ensemble:
-    """The ensemble of a model, given what its file says, and perhaps categories by their hash."""
+    """The ensemble of a parsed model; ``texts`` names categories by their hash, if known."""
     if parts.loss == "RMSEWithUncertainty":
         raise UnsupportedModel(
             "catboost: loss RMSEWithUncertainty is not read: its second output is the logarithm of "
@@ -216,12 +214,12 @@ def _columns(
 
 def _nodes(parts: CatBoostModel, splits: SplitQuestions) -> Nodes:
     trees = parts.trees
-    check_within(trees.split + 1, len(splits.cut) + 1, NO_SUCH_SPLIT)  # -1 at leaves
-    # The last of each of these is for leaves, whose split is -1.
+    check_within(trees.split + 1, len(splits.threshold) + 1, NO_SUCH_SPLIT)  # -1 at leaves
+    # The last entry of each array is for leaves, whose split is -1.
     return Nodes(
         roots=trees.roots,
         feature=np.append(splits.feature, -1)[trees.split],
-        cut=np.append(splits.cut, np.nan)[trees.split],
+        threshold=np.append(splits.threshold, np.nan)[trees.split],
         left=trees.left,
         right=trees.right,
         missing_left=np.append(splits.missing_left, True)[trees.split],
@@ -245,7 +243,7 @@ def _replay(model: Any, ensemble: Ensemble, X: Floats) -> Replay:
     frame = pd.DataFrame(table)
     frame.columns = pd.Index(ensemble.columns.names)
     pool = catboost.Pool(frame, cat_features=categorical, thread_count=1)
-    # Wrappers' own ``predict`` differ in what they return and take.
+    # The wrappers' ``predict`` take and return different things.
     margin = catboost.CatBoost.predict(model, pool, "RawFormulaVal", thread_count=1)
     leaves = model.calc_leaf_indexes(pool, thread_count=1)
     shape = (len(X), ensemble.n_outputs)
@@ -253,7 +251,7 @@ def _replay(model: Any, ensemble: Ensemble, X: Floats) -> Replay:
 
 
 def _texts(column: Column, codes: Floats) -> NDArray[np.object_]:
-    """Texts that CatBoost takes for the categories with these codes; any other code is unseen."""
+    """The texts of these category codes for CatBoost; unknown codes become an unseen text."""
     hashes = [level.hash for level in column.levels if isinstance(level, HashedLevel)]
     taken = set(hashes)
     hashes.append(next(h for h in range(len(hashes) + 1) if h not in taken))
@@ -270,17 +268,17 @@ def _texts(column: Column, codes: Floats) -> NDArray[np.object_]:
 
 @dataclass(frozen=True, eq=False)
 class SplitQuestions:
-    """One entry a question, in CatBoost's numbering; columns as in ``Nodes``."""
+    """All splits of a model, in CatBoost's numbering; fields as in ``Nodes``."""
 
     feature: Ints
-    cut: Floats
+    threshold: Floats
     missing_left: Mask
     set_start: Ints
     sets: Words
 
 
 def known_hashes(parts: CatBoostModel) -> dict[int, NDArray[np.uint32]]:
-    """For each categorical feature (by index), sorted, the hashes of the categories it knows."""
+    """The hashes of the categories that each categorical feature (by index) knows, sorted."""
     pieces_of: dict[int, list[NDArray[np.uint32]]] = {
         feature.index: [np.zeros(0, dtype=np.uint32)] for feature in parts.categorical
     }
@@ -294,19 +292,19 @@ def known_hashes(parts: CatBoostModel) -> dict[int, NDArray[np.uint32]]:
 
 
 def splits_of(parts: CatBoostModel, known: dict[int, NDArray[np.uint32]]) -> SplitQuestions:
-    """All questions, numeric first, then one-hot, then CTR."""
+    """All splits: numeric ones first, then one-hot, then CTR."""
     n_borders = [len(feature.borders) for feature in parts.numeric]
     column = np.array([feature.column for feature in parts.numeric], dtype=np.int64)
     nan_left = np.array([not feature.nan_right for feature in parts.numeric], dtype=np.bool_)
     borders = np.concatenate([np.zeros(0), *(feature.borders for feature in parts.numeric)])
-    # An infinite border is possible: CatBoost takes the middle of two huge values in float32.
+    # A border can be infinite: CatBoost computes the mean of two huge values in float32.
     require(not np.isnan(borders).any(), "a border that is not a number")
     sets = list(_left_sets(parts, known))
     start, words = pack_sides([left for _, left in sets])
     return SplitQuestions(
         feature=np.append(np.repeat(column, n_borders), [column for column, _ in sets]),
-        cut=np.append(cut_less_equal_float32(borders), np.full(len(sets), np.nan)),
-        # CatBoost itself takes no NaN for a category: here it goes where an unseen one goes.
+        threshold=np.append(exact_less_equal_float32(borders), np.full(len(sets), np.nan)),
+        # CatBoost refuses NaN as a category: here it goes where an unseen one goes.
         missing_left=np.append(np.repeat(nan_left, n_borders), [left[-1] for _, left in sets]),
         set_start=np.append(np.full(len(borders), -1), start),
         sets=words,
@@ -316,7 +314,7 @@ def splits_of(parts: CatBoostModel, known: dict[int, NDArray[np.uint32]]) -> Spl
 def _left_sets(
     parts: CatBoostModel, known: dict[int, NDArray[np.uint32]]
 ) -> Iterator[tuple[int, Mask]]:
-    """The column of each question about categories, and who goes left: known ones, then unseen."""
+    """Column and left-going categories (known ones, then unseen) of each categorical split."""
     column_of = {feature.index: feature.column for feature in parts.categorical}
     for feature, hashes in parts.one_hot:
         for value in hashes:
@@ -329,12 +327,12 @@ def _left_sets(
 
 
 def ctr_values(ctr: CtrFeature, table: CtrTable, known: NDArray[np.uint32]) -> NDArray[np.float32]:
-    """The CTR of each known category, and last of every other one, in CatBoost's float32.
+    """The CTR of each known category and, last, of any other one, in CatBoost's float32.
 
-    A CTR is (n + prior) / (N + weight of the prior), shifted and scaled: n counts the training rows
-    of the category whose target is in a class (Buckets) or above one (Borders), or sums their
-    target (MeanValue), among all N rows of the category; Counter has n rows of the category among
-    the N of the most frequent one.
+    A CTR is (n + prior) / (N + prior weight), shifted and scaled. N is the number of training rows
+    of the category, and n the number of those with the target in a class (Buckets) or above one
+    (Borders), or the sum of their target (MeanValue). For Counter, n is the number of rows of the
+    category and N that of the most frequent category.
     """
     counts = table.counts
     good: Any
@@ -367,7 +365,7 @@ def ctr_values(ctr: CtrFeature, table: CtrTable, known: NDArray[np.uint32]) -> N
 
 
 def _only_feature(ctr: CtrFeature, parts: CatBoostModel) -> int:
-    """The one categorical feature of a CTR; combinations are refused."""
+    """The only categorical feature of a CTR; combinations of features are refused."""
     if len(ctr.key.features) != 1 or not ctr.key.plain:
         names = {feature.index: feature.name or feature.column for feature in parts.categorical}
         over = [str(names.get(index, index)) for index in ctr.key.features]
@@ -392,7 +390,7 @@ def _table(ctr: CtrFeature, parts: CatBoostModel) -> CtrTable:
 
 
 def hashes_of_keys(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    """Hashes of categories from the keys of a CTR table."""
+    """Hashes of categories, from the keys of a CTR table."""
     inverse = pow(SCRAMBLE, -2, 2**64)
     with np.errstate(over="ignore"):
         wide = (keys * np.uint64(inverse)).view(np.int64)

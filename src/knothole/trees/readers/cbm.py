@@ -1,9 +1,9 @@
 """CatBoost's binary format (cbm): a FlatBuffers model core, then tables of CTR counts.
 
-CatBoost numbers every question that a tree can ask: first the borders of all numeric features, then
-the values of all one-hot features, then the borders of all CTR features. Trees name their splits by
-that number. A split is true, and the row goes right, iff ``float32(x) > border``, the category is
-the value, or the category's CTR is above the border.
+CatBoost numbers every test that a tree can make: first the borders of all numeric features, then
+the values of all one-hot features, then the borders of all CTR features. Trees refer to their
+splits by that number. A row goes right iff ``float32(x) > border``, the category equals the value,
+or the category's CTR is above the border.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from knothole.trees.ensemble import MEDIAN, Recipe
 MAGIC = b"CBM1"
 FORMAT = "FlabuffersModel_v1"
 CTR_PART = "static_provider_v1"
-# Kinds of CTR: counts over classes of the target, or a mean of the target, or counts of rows.
+# Kinds of CTR: counts by class of the target, means of the target, counts of rows.
 CLASSES = ("Borders", "Buckets")
 MEANS = ("BinarizedTargetMeanValue", "FloatTargetMeanValue")
 COUNTERS = ("Counter", "FeatureFreq")
 CTR_KINDS = (*CLASSES, *MEANS, *COUNTERS)  # by number
-# Losses that need no name in a recipe: squared and absolute errors, quantiles, log losses.
-TOLD_OTHERWISE = (
+# Squared and absolute errors, quantiles, log losses: a recipe describes them without a name.
+IMPLIED_LOSSES = (
     *("RMSE", "MultiRMSE", "MultiRMSEWithMissingValues", "MAE", "Quantile", "MultiQuantile"),
     *("Logloss", "CrossEntropy", "MultiClass", "MultiClassOneVsAll"),
     *("MultiLogloss", "MultiCrossEntropy"),
@@ -42,17 +42,17 @@ NO_BUCKET = np.uint64(2**64 - 1)
 BUCKET = np.dtype([("key", "<u8"), ("row", "<u4")])  # packed: 12 bytes
 MEAN = np.dtype([("sum", "<f4"), ("count", "<i4")])
 STEP = np.dtype([("left", "<u2"), ("right", "<u2")])
-# More splits than this on every path cannot be trained, and would not fit in memory.
+# A tree with more splits on every path cannot be trained, and would not fit in memory.
 DEEPEST = 24
 NO_SUCH_SPLIT = "a split on a border that the model does not have"
-# Builders share small tables between parents, so that some bytes are rightly read more than once.
+# Builders share small tables between parents, so some bytes are legitimately read repeatedly.
 SHARING = 8
 TRUNCATED = "the file is truncated or corrupt"
 
 
 @dataclass(frozen=True, eq=False)
 class NumericFeature:
-    """A numeric column: its position and name, the borders in use, and the side of NaN."""
+    """A numeric column: position, name, borders in use, and direction of NaN."""
 
     column: int
     name: str
@@ -62,7 +62,7 @@ class NumericFeature:
 
 @dataclass(frozen=True)
 class CategoricalFeature:
-    """A categorical column: its position among all columns and among the categorical ones."""
+    """A categorical column: position among all columns and among the categorical ones."""
 
     column: int
     index: int
@@ -71,8 +71,8 @@ class CategoricalFeature:
 
 @dataclass(frozen=True)
 class CtrKey:
-    """Which statistic of the target: its kind, the categorical features it is over, and whether
-    numeric or one-hot splits take part.
+    """Identifies a statistic of the target: its kind, the categorical features it is over, and
+    whether numeric or one-hot splits take part.
     """
 
     kind: str
@@ -83,7 +83,7 @@ class CtrKey:
 
 @dataclass(frozen=True, eq=False)
 class CtrFeature:
-    """A CTR, from the counts of its table to a number, and the borders that number is split at."""
+    """A CTR: how its table's counts become a number, and the borders that split that number."""
 
     key: CtrKey
     borders: NDArray[np.float32]
@@ -96,7 +96,7 @@ class CtrFeature:
 
 @dataclass(frozen=True, eq=False)
 class CtrTable:
-    """Counts (categories, numbers) of every category of the training data, by hashed category."""
+    """Counts (categories, numbers) for every category in training, by hashed category."""
 
     keys: NDArray[np.uint64]
     counts: NDArray[Any]
@@ -107,9 +107,9 @@ class CtrTable:
 class BinaryTrees:
     """All trees of a model: nodes in any order, children by position.
 
-    ``tree`` is the tree of each node, ``split`` the number of the question that it asks (-1 at a
-    leaf), ``leaf`` a leaf's position in the model's leaf values (0 elsewhere), and ``first_leaf``
-    the position of each tree's first leaf.
+    ``tree``: the tree of each node; ``split``: the number of its split (-1 at a leaf); ``leaf``: a
+    leaf's position in the model's leaf values (0 elsewhere); ``first_leaf``: the position of each
+    tree's first leaf.
     """
 
     roots: Ints
@@ -123,11 +123,11 @@ class BinaryTrees:
 
 @dataclass(frozen=True, eq=False)
 class CatBoostModel:
-    """A model as its file has it."""
+    """A model as stored in its file."""
 
     numeric: list[NumericFeature]
     categorical: list[CategoricalFeature]
-    one_hot: list[tuple[int, NDArray[np.uint32]]]  # hashes of a feature that splits single out
+    one_hot: list[tuple[int, NDArray[np.uint32]]]  # feature, hashes split singly
     ctrs: list[CtrFeature]
     tables: dict[CtrKey, CtrTable]
     trees: BinaryTrees
@@ -155,7 +155,7 @@ class CatBoostModel:
         given = self._loss.get("params", {})
         if self.loss in ("Quantile", "MultiQuantile"):
             levels = str(given.get("alpha", MEDIAN[0])).split(",")
-        loss = "" if self.loss in TOLD_OTHERWISE else self.loss
+        loss = "" if self.loss in IMPLIED_LOSSES else self.loss
         boosting = self._options("params").get("boosting_options", {})
         delta = given.get("delta") if loss == "Huber" else None
         return Recipe.of(levels, boosting.get("learning_rate"), loss, delta)
@@ -181,7 +181,7 @@ class CatBoostModel:
 
 
 def parse(data: bytes) -> CatBoostModel:
-    """Everything a cbm file says about the trees."""
+    """Everything that a cbm file says about the trees."""
     core, rest = _core(data)
     trees = core.table(1)
     for kind, slots in (("text", (12,)), ("embedding", (13, 18))):
@@ -213,7 +213,7 @@ def parse(data: bytes) -> CatBoostModel:
 
 
 def replace_leaf_values(data: bytes, value: Floats) -> bytes:
-    """The same file with other leaf values, in its own order of leaves; nothing else changes."""
+    """The same file with other leaf values, in its own order of leaves."""
     core, _ = _core(data)
     start, count = core.table(1).span(8)
     check_count("leaf values", value.size, count)
@@ -223,7 +223,7 @@ def replace_leaf_values(data: bytes, value: Floats) -> bytes:
 
 
 def _core(data: bytes) -> tuple[FlatTable, bytes]:
-    """The model core, and the bytes after it."""
+    """The model core, and the bytes that follow it."""
     require(data.startswith(MAGIC), "not a cbm file: it does not begin with 'CBM1'")
     size, width = _size_at(data, len(MAGIC))
     start = len(MAGIC) + width
@@ -235,7 +235,7 @@ def _core(data: bytes) -> tuple[FlatTable, bytes]:
 
 
 def _size_at(data: bytes, position: int) -> tuple[int, int]:
-    """A size, and the bytes that it takes: 4, or 12 where it does not fit in them."""
+    """A size, and how many bytes it takes: 4, or 12 for large ones."""
     buffer = Buffer(data)
     size = buffer.number(position, "<I")
     return (size, 4) if size != 2**32 - 1 else (buffer.number(position + 4, "<Q"), 12)
@@ -334,8 +334,8 @@ def _trees(table: FlatTable, outputs: int, n_leaves: int) -> BinaryTrees:
     check_count("steps", len(step), len(split))
     check_count("leaf values", len(value), len(split))
     require((size > 0).all(), "a tree without nodes")
-    # A step of 0 ends at the node itself, which then is a leaf as well. A node that splits and has
-    # one such side gets a leaf of its own for it.
+    # A step of 0 leads to the node itself, which then serves as a leaf too. A node that splits and
+    # has one such side gets a separate leaf for it.
     to_left, to_right = step["left"].astype(np.int64), step["right"].astype(np.int64)
     is_leaf = (to_left == 0) & (to_right == 0)
     ends = (to_left == 0) ^ (to_right == 0)
@@ -361,11 +361,11 @@ def _trees(table: FlatTable, outputs: int, n_leaves: int) -> BinaryTrees:
 
 
 def _symmetric(depth: Ints, split: Ints) -> BinaryTrees:
-    """Binary trees of symmetric ones, which ask the same question everywhere on a level.
+    """Binary trees from symmetric ones, in which a level has the same split everywhere.
 
-    Bit k of a leaf's number is the answer to the tree's k-th split. Each tree becomes a heap: node
-    i has children 2 i + 1 and 2 i + 2, and its level's split is the tree's last but level; so the
-    leaves, from left to right, have the numbers that CatBoost gives them.
+    Bit k of a leaf's number is the outcome of the tree's k-th split. Each tree becomes a heap: node
+    i has the children 2 i + 1 and 2 i + 2, and level 0 has the tree's last split. The leaves, from
+    left to right, then have CatBoost's own numbers.
     """
     in_tree = 1 << depth
     n_nodes = 2 * in_tree - 1
@@ -391,12 +391,12 @@ def _symmetric(depth: Ints, split: Ints) -> BinaryTrees:
 
 
 class Buffer:
-    """Bytes of FlatBuffers tables: every offset is checked, nothing is trusted.
+    """Bytes of FlatBuffers tables, with every offset checked.
 
     A table starts with the distance to its vtable, which lists where each field lies; vectors,
-    strings and tables are reached by offsets from their field. Whatever points outside the buffer
-    is refused, and so is a buffer whose vectors together are far larger than it is: offsets that
-    point at the same bytes over and over would otherwise let a small file grow without bound.
+    strings and tables are reached by offsets from their field. Offsets outside the buffer are
+    refused, and so is a buffer whose vectors together are far larger than itself: offsets that
+    point at the same bytes repeatedly would otherwise make a small file use any amount of memory.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -404,7 +404,7 @@ class Buffer:
         self._budget = SHARING * len(data)
 
     def number(self, position: int, form: str) -> Any:
-        """One number at ``position``, of ``struct`` format ``form``."""
+        """One number at ``position``, in ``struct`` format ``form``."""
         require(0 <= position <= len(self.data) - struct.calcsize(form), TRUNCATED)
         return struct.unpack_from(form, self.data, position)[0]
 
@@ -418,12 +418,12 @@ class Buffer:
         return np.frombuffer(self.data, dtype, count, position)
 
     def root(self) -> FlatTable:
-        """The table that the buffer is about."""
+        """The root table of the buffer."""
         return FlatTable(self, self.number(0, "<I"))
 
 
 class FlatTable:
-    """One table; fields are named by their number in the schema, absent ones take the default."""
+    """One table; fields are identified by their number in the schema, with defaults if absent."""
 
     def __init__(self, buffer: Buffer, position: int) -> None:
         vtable = position - buffer.number(position, "<i")
@@ -447,7 +447,7 @@ class FlatTable:
         return default if field is None else self._buffer.number(field, form)
 
     def span(self, slot: int) -> tuple[int, int]:
-        """Position of a vector's first element, and how many it has; (0, 0) if it is absent."""
+        """Position of a vector's first element and its length; (0, 0) if it is absent."""
         target = self._target(slot)
         return (0, 0) if target is None else self._span_at(target)
 
@@ -457,11 +457,11 @@ class FlatTable:
         return self._buffer.array(start, dtype, count)
 
     def string(self, slot: int) -> str:
-        """A string, or the empty one."""
+        """A string; empty if absent."""
         return self.vector(slot, "u1").tobytes().decode("utf-8")
 
     def table(self, slot: int) -> FlatTable:
-        """A table, which must be there."""
+        """A table, which must be present."""
         target = self._target(slot)
         if target is None:
             raise DamagedFile(TRUNCATED)

@@ -2,21 +2,21 @@
 
 Live models and files go through one parser of the model text (:mod:`.lightgbm_text`). LightGBM
 goes left iff x <= threshold in float64, where a value within ``ZERO`` of zero counts as 0.0. What
-a NaN does depends on the split: *none* turns it into 0.0, *zero* sends it and zero to the split's
-default side, *nan* sends only NaN there. At a categorical split, NaN and every category outside
-the set go right. Shrinkage, DART's weights and the initial score are already in the leaf values;
-a random forest divides the sum by the number of iterations.
+a NaN does depends on the split's missing type: *none* turns it into 0.0, *zero* sends both NaN and
+zero in the split's default direction, *nan* sends only NaN there. At a categorical split, NaN and
+every category outside the set go right. Shrinkage, DART's weights and the initial score are
+already in the leaf values; a random forest divides the sum by the number of iterations.
 
-It splits categories by integer codes. What a code stands for depends on the training table:
+LightGBM splits categories by integer codes. What a code means depends on the training table:
 
 - a pandas ``category`` column: code ``c`` is the column's category ``c``. The model text lists the
-  categories of all such columns in order, but not which columns they are;
+  categories of all such columns in order, but not which columns they belong to;
 - integers declared by ``categorical_feature``: a code is the integer itself. The levels are 0 to
-  the largest code the model knows; from ``SPARSE`` on, only the codes it knows;
+  the largest code the model knows; if that exceeds ``SPARSE``, only the codes it knows;
 - an *ordered* pandas ``category`` column is a number to LightGBM, but still a category in the
   table: its splits become sets of its categories.
 
-New leaf values go in by ``set_leaf_output``, exact in float64 but next to zero.
+New leaf values are set by ``set_leaf_output``, exact in float64 except next to zero.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from knothole.trees.ensemble import MEDIAN, Ensemble, Nodes, Recipe
 from knothole.trees.libraries import ModelReading, Replay, not_fitted
 from knothole.trees.links import IDENTITY, Link
 from knothole.trees.readers.lightgbm_text import ModelText, TextTrees, parse
-from knothole.trees.thresholds import cut_less_equal
+from knothole.trees.thresholds import exact_less_equal
 
 Levels = tuple[Hashable, ...]
 Ranges = dict[int, tuple[float, float]]
@@ -49,9 +49,9 @@ Members = tuple[Ints, Ints]
 
 # LightGBM's kZeroThreshold, a float32: values this close to zero are zero.
 ZERO = float(np.float32(1e-35))
-# It turns a leaf value this close to zero into 0.0.
-NOTHING = ZERO
-# Integer categories up to here are taken to count from 0 without gaps.
+# LightGBM turns a leaf value this close to zero into 0.0.
+ROUNDED_TO_ZERO = ZERO
+# Integer categories up to this one are assumed to be numbered from 0 without gaps.
 SPARSE = 4096
 LIBRARY = "LightGBM"
 WAY_OUT = "Save the model again with LightGBM 4."
@@ -64,7 +64,7 @@ LINKS = {
     **dict.fromkeys(["binary", "multiclassova", "cross_entropy"], "sigmoid"),
     "multiclass": "softmax",
 }
-# What the objective line says after the objective's name.
+# Settings that may follow the objective's name in the objective line.
 SETTINGS = {
     "binary": {"sigmoid"},
     "multiclass": {"num_class"},
@@ -110,7 +110,7 @@ def booster_of(model: Any) -> Any:
 
 
 def begins(head: bytes) -> bool:
-    """Whether a file that begins like this may be LightGBM's."""
+    """Whether a file with these first bytes may be LightGBM's."""
     return head.startswith((b"tree\n", b"tree\r\n"))
 
 
@@ -122,7 +122,7 @@ def read_file(path: Path) -> Ensemble:
 
 
 def _labels(text: ModelText) -> tuple[int, ...] | None:
-    """Classes by number, where the objective is about classes: a text does not keep their names."""
+    """Numbers of classes, for objectives with classes: the text does not store their names."""
     name = (text.objective or "").partition(" ")[0]
     if name not in ("binary", "multiclass", "multiclassova"):
         return None
@@ -145,7 +145,7 @@ def write(model: Any, ensemble: Ensemble) -> Any:
     """A copy of a Booster or wrapper whose leaves hold the values of ``ensemble``."""
     original = booster_of(model)
     booster = copy.deepcopy(original)
-    # What a Booster's own copy forgets.
+    # What deepcopy of a Booster does not copy.
     for name in ("best_iteration", "best_score", "params"):
         setattr(booster, name, copy.deepcopy(getattr(original, name)))
     leaves = (ensemble.leaf_tree, ensemble.native_leaf, ensemble.value[:, 0])
@@ -155,14 +155,14 @@ def write(model: Any, ensemble: Ensemble) -> Any:
 
 
 def _classes(model: Any) -> tuple[Hashable, ...] | None:
-    """Labels of a classifier; None where it returns margins because of its own objective."""
+    """Labels of a classifier; None if the user's own objective makes it return margins."""
     if not hasattr(model, "classes_") or callable(model.objective_):
         return None
     return tuple(model.classes_.tolist())
 
 
 def _native_codes(X: Floats, categories: dict[int, Categories]) -> Floats:
-    """Rows of our codes as rows of LightGBM's."""
+    """Encoded rows with LightGBM's codes in place of ours."""
     native = X.copy()
     for column, known in categories.items():
         observed = ~np.isnan(X[:, column])
@@ -172,7 +172,7 @@ def _native_codes(X: Floats, categories: dict[int, Categories]) -> Floats:
 
 
 def _link(text: ModelText) -> Link:
-    """The link by the objective line; None (the user's own objective) leaves margins alone."""
+    """The link, from the objective line; no line (the user's own objective) means the identity."""
     if text.objective is None:
         return IDENTITY
     name, *words = text.objective.split(" ")
@@ -192,7 +192,7 @@ def _link(text: ModelText) -> Link:
 
 
 def _recipe(text: ModelText) -> Recipe:
-    """By the objective line, and the training parameters where the text has kept them."""
+    """The recipe, from the objective line and, where the text has them, the training parameters."""
     name = (text.objective or "").partition(" ")[0]
     given = text.parameters
     levels: tuple[Any, ...] = MEDIAN if name in ("regression_l1", "mape") else ()
@@ -209,7 +209,7 @@ def _recipe(text: ModelText) -> Recipe:
 def understand(
     text: ModelText, classes: tuple[Hashable, ...] | None
 ) -> tuple[Ensemble, dict[int, Categories]]:
-    """The ensemble, and what the codes of its categorical columns are to LightGBM."""
+    """The ensemble, and LightGBM's codes for the levels of its categorical columns."""
     trees = text.trees
     n_columns = len(text.feature_names)
     problem = "a split on a column that the model does not have"
@@ -253,7 +253,7 @@ def _nodes(text: ModelText, set_start: Ints, sets: Words) -> Nodes:
     return Nodes(
         roots=np.where(n_splits > 0, first_split, first_leaf),
         feature=with_leaves(trees.split_feature, -1),
-        cut=with_leaves(cut_less_equal(_snapped(trees.threshold)), np.nan),
+        threshold=with_leaves(exact_less_equal(_snapped(trees.threshold)), np.nan),
         left=with_leaves(position(trees.left_child), -1),
         right=with_leaves(position(trees.right_child), -1),
         missing_left=with_leaves(_missing_left(trees), False),
@@ -267,7 +267,7 @@ def _nodes(text: ModelText, set_start: Ints, sets: Words) -> Nodes:
 
 
 def _snapped(threshold: Floats) -> Floats:
-    """Thresholds such that values within ``ZERO`` of zero are on the side of zero."""
+    """Thresholds moved so that values within ``ZERO`` of zero go where zero goes."""
     below = np.nextafter(-ZERO, -np.inf)
     near = np.abs(threshold) <= ZERO
     return np.where(near, np.where(threshold >= 0, ZERO, below), threshold)
@@ -279,12 +279,12 @@ def _missing_left(trees: TextTrees) -> Mask:
 
 
 def _on(columns: Any, trees: TextTrees) -> Mask:
-    """Splits on any of these columns."""
+    """Which splits are on any of these columns."""
     return np.isin(trees.split_feature, list(columns))
 
 
 def _require_expressible(trees: TextTrees, categories: dict[int, Categories]) -> None:
-    """Refuse what continued training can put together but no column can express."""
+    """Refuse combinations of splits, possible after continued training, that no column allows."""
     numeric = ~trees.is_set
     integers = [i for i, known in categories.items() if not np.isnan(known.unseen)]
     if (numeric & _on(integers, trees)).any():
@@ -302,9 +302,10 @@ def _require_expressible(trees: TextTrees, categories: dict[int, Categories]) ->
 
 
 def _sentinel(trees: TextTrees, categories: dict[int, Categories], n_columns: int) -> Floats:
-    """Around zero where zero is missing. (Categories put it into their sets.)
+    """The interval around zero that counts as NaN, for columns where zero is missing.
 
-    That suits splits of the *none* type on the column too: there a NaN is a zero.
+    Categorical columns have it in their sets. It also suits splits of type *none* on the same
+    column: there a NaN counts as zero.
     """
     sentinel = np.full((n_columns, 2), np.nan)
     zero = trees.zero_is_missing & ~trees.is_set & ~_on(categories, trees)
@@ -321,7 +322,7 @@ def _set_members(trees: TextTrees) -> Members:
     n_sets = int(trees.n_sets.sum())
     within = (number >= 0) & (number < trees.n_sets[tree])
     owner = first_set[tree] + np.where(within, number, -1).astype(np.int64)
-    # Each set belongs to one split; this also keeps a small text from asking for much memory.
+    # Each set belongs to exactly one split; this also keeps a short text from using much memory.
     matched = within.all() and np.array_equal(np.sort(owner), np.arange(n_sets))
     require(matched, "categorical splits and sets do not match one to one")
     split_of_set = splits[np.argsort(owner)]
@@ -332,7 +333,7 @@ def _set_members(trees: TextTrees) -> Members:
 
 
 def _codes_in_sets(trees: TextTrees, members: Members) -> dict[int, set[int]]:
-    """For every column with categorical splits, the codes in its sets."""
+    """For every column with categorical splits, the codes that occur in its sets."""
     split, code = members
     column = trees.split_feature[split]
     with_sets = np.unique(trees.split_feature[trees.is_set]).tolist()
@@ -342,7 +343,7 @@ def _codes_in_sets(trees: TextTrees, members: Members) -> dict[int, set[int]]:
 def _sets(
     trees: TextTrees, members: Members, categories: dict[int, Categories]
 ) -> tuple[Ints, Words]:
-    """First word of each split's set (-1: none), and all words."""
+    """First word of each split's set (-1 for none), and the words of all sets."""
     has_set = _on(categories, trees)
     n_levels = np.zeros(len(has_set), dtype=np.int64)
     pairs = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
@@ -362,9 +363,9 @@ def _sets(
 
 
 def _numeric_members(trees: TextTrees, column: int, n_levels: int) -> Members:
-    """Splits on an ordered column of categories: the codes up to the threshold go left.
+    """Splits on an ordered categorical column: codes up to the threshold go left.
 
-    A category that the model does not know becomes a NaN in pandas, and goes where that goes.
+    A category that the model does not know becomes NaN in pandas, and goes where NaN goes.
     """
     splits = np.flatnonzero((trees.split_feature == column) & ~trees.is_set)
     goes_left = np.arange(n_levels + 1) <= trees.threshold[splits, None]
@@ -380,10 +381,10 @@ def _numeric_members(trees: TextTrees, column: int, n_levels: int) -> Members:
 
 @dataclass(frozen=True)
 class Categories:
-    """A categorical column: native code and level for each of our codes.
+    """A categorical column: LightGBM's code and the level for each of our codes.
 
-    ``handle_unknown`` is what the library makes of a category it does not know: a NaN where the
-    column was pandas', an integer that is in no set otherwise.
+    ``handle_unknown`` is what LightGBM gets for an unknown category: NaN where the column was
+    pandas', otherwise an integer that is in no set.
     """
 
     codes: Ints
@@ -392,7 +393,7 @@ class Categories:
 
 
 def find_categories(text: ModelText, in_sets: dict[int, set[int]]) -> dict[int, Categories]:
-    """Categorical columns by position; ``in_sets`` has the codes in the sets of splits on each."""
+    """Categorical columns by position, given the codes in the sets of their splits."""
     ranges, known = _seen_values(text)
     categorical = known.keys() | in_sets.keys() | text.declared_categorical
     for column in categorical:
@@ -403,7 +404,7 @@ def find_categories(text: ModelText, in_sets: dict[int, set[int]]) -> dict[int, 
         if column in matched:
             levels = matched[column]
             require(len(set(levels)) == len(levels), f"column {column} has a category twice")
-            if levels:  # none at all: the column was empty in training
+            if levels:  # no levels: the column was empty in training
                 categories[column] = Categories(np.arange(len(levels)), levels, np.nan)
         elif known[column]:
             categories[column] = _integer_categories(known[column])
@@ -429,7 +430,7 @@ def _integer_categories(known: set[int]) -> Categories:
 
 
 def _seen_values(text: ModelText) -> tuple[Ranges, dict[int, set[int]]]:
-    """What feature_infos says of each column: the range of numbers, or the known categories."""
+    """What feature_infos says of each column: a range of numbers, or the known categories."""
     ranges = {}
     known = {}
     for column, info in enumerate(text.feature_infos):
@@ -447,11 +448,12 @@ def _seen_values(text: ModelText) -> tuple[Ranges, dict[int, set[int]]]:
 def _match_pandas(
     text: ModelText, categorical: list[int], ranges: Ranges, known: dict[int, set[int]]
 ) -> dict[int, Levels]:
-    """Which column each list of pandas categories belongs to, in order.
+    """Which column each list of pandas categories belongs to.
 
-    As many lists as categorical columns: each its own, which is what LightGBM does unless told
-    otherwise. More lists: the others belong to ordered columns; fewer: some categorical columns
-    hold declared integers. Then the codes seen in training must leave one choice only.
+    Both are in the same order. With as many lists as categorical columns, each column has its own,
+    LightGBM's default. With more lists, some belong to ordered columns; with fewer, some
+    categorical columns hold declared integers. The codes seen in training must then leave exactly
+    one choice.
     """
     lists = text.pandas_levels
     largest = {column: max(codes, default=-1) for column, codes in known.items()}
@@ -482,10 +484,10 @@ def _ways_to_match(
     required: set[int],
     fits: Callable[[Levels, int], bool],
 ) -> list[dict[int, Levels]]:
-    """At most two of the ways to give the lists, in order, to columns that they fit.
+    """Up to two of the ways to assign the lists, in order, to columns that they fit.
 
-    From the last column to the first, ``ways[i]`` gives the lists from ``i`` on to the columns
-    handled so far, all required ones among them; a way is a chain (column, rest of the way).
+    Works from the last column to the first: ``ways[i]`` assigns the lists from ``i`` on to the
+    columns handled so far, all required ones among them. A way is a linked list (column, rest).
     """
     if len(lists) > len(columns):
         return []

@@ -1,12 +1,12 @@
-"""LightGBM's model text, taken apart strictly.
+"""A strict parser of LightGBM's model text.
 
 The text is what ``save_model`` writes and ``model_to_string`` returns: a header of ``key=value``
-lines, a part for each tree whose sizes in bytes the header announces, the parameters, and a last
-line with the categories of pandas columns. LightGBM's own parser forgives a lot and crashes on
-the rest; this one accepts what LightGBM writes and nothing else.
+lines, a part for each tree (the header has their sizes in bytes), the parameters, and a last line
+with the categories of pandas columns. LightGBM's own parser accepts much damage and crashes on the
+rest; this one accepts only what LightGBM writes.
 
-The fields of all trees are joined before they are converted, so that a model costs a handful of
-conversions, not several for each tree.
+Fields of all trees are joined before they are converted, so the number of conversions does not
+grow with the number of trees.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _HEADER_KEYS = {
     *("objective", "average_output", "feature_names", "monotone_constraints", "feature_infos"),
     "tree_sizes",
 }
-# Fields of a tree with one entry per split, which route a row; and statistics that no prediction
-# needs, but which must be well formed: LightGBM can loop for ever over others.
+# Fields of a tree with one entry per split: those that route a row, and statistics that no
+# prediction needs but that must be well formed: LightGBM can loop for ever over malformed ones.
 _ROUTES = ("split_feature", "left_child", "right_child")
 _SPLIT_STATISTICS = ("split_gain", "internal_value", "internal_weight", "internal_count")
 _LEAF_STATISTICS = ("leaf_weight", "leaf_count")
@@ -51,13 +51,13 @@ Fields = list[dict[str, str]]
 
 @dataclass(frozen=True, eq=False)
 class TextTrees:
-    """The trees' fields, one tree after the other.
+    """The fields of all trees, one tree after the other.
 
-    Splits have one entry per inner node, leaves one per leaf; a child is the number of a split
-    of the same tree, or ``~leaf``. The threshold of a categorical split is the number of its set
-    within the tree; set ``s`` (counted over all trees) is the 32-bit words ``set_start[s]`` to
-    ``set_start[s + 1]``. The last four are what ``decision_type`` says of each split: whether it is
-    categorical, its default side, and whether a zero or only a NaN goes there.
+    Fields of splits have one entry per inner node, fields of leaves one per leaf. A child is the
+    number of a split in the same tree, or ``~leaf``. The threshold of a categorical split is the
+    number of its set within the tree. Set ``s``, counted over all trees, is the 32-bit words
+    ``set_start[s]`` to ``set_start[s + 1]``. The last four fields come from ``decision_type``:
+    whether the split is categorical, its default direction, and whether zero or only NaN takes it.
     """
 
     n_leaves: Ints
@@ -77,7 +77,7 @@ class TextTrees:
 
 @dataclass(frozen=True, eq=False)
 class ModelText:
-    """A model text taken apart; ``feature_infos`` and ``objective`` are as they stand there."""
+    """A parsed model text; ``feature_infos`` and ``objective`` are unparsed."""
 
     n_outputs: int
     objective: str | None
@@ -91,7 +91,7 @@ class ModelText:
 
 
 def parse(text: bytes) -> ModelText:
-    """Take a model text apart, or raise ``DamagedFile``."""
+    """Parse a model text, or raise ``DamagedFile``."""
     end_of_header = text.find(b"\n\n")
     require(text.startswith(b"tree\n") and end_of_header >= 0, "the header is not complete")
     header = _header(text[len(b"tree\n") : end_of_header])
@@ -142,7 +142,7 @@ def _whole(header: dict[str, str], key: str) -> int:
 
 
 def _tree_texts(text: bytes, start: int, sizes: list[int]) -> tuple[list[str], str]:
-    """The text of every tree, without its first line, and all that follows the trees."""
+    """The text of every tree without its first line, and the text after the trees."""
     texts = []
     for number, size in enumerate(sizes):
         first_line = b"Tree=%d\n" % number
@@ -165,7 +165,7 @@ def _trees(texts: list[str]) -> TextTrees:
     n_sets = _integers(_joined(fields, "num_cat", one), "num_cat", stop=2**31)
     require((n_leaves >= 1).all(), "a tree without leaves")
     routes = {key: _integers(_joined(fields, key, n_leaves - 1), key) for key in _ROUTES}
-    # Bits of the decision: categorical, default side, and from the third on what is missing.
+    # Bits: categorical, default direction, and from the third on the missing type.
     decision = _integers(_joined(fields, "decision_type", n_leaves - 1), "decision_type")
     check_within(decision >> 2, 3, "a split has a decision_type that does not exist")
     set_start, set_words = _sets(fields, n_sets)
@@ -200,7 +200,7 @@ def _fields(number: int, text: str) -> dict[str, str]:
 
 
 def _joined(fields: Fields, key: str, counts: Ints) -> str:
-    """A field of all trees in one text, each with as many entries as ``counts`` says."""
+    """A field of all trees, joined into one text; every tree must have ``counts`` entries."""
     texts = [tree.get(key, "") for tree in fields]
     for number, (text, count) in enumerate(zip(texts, counts.tolist(), strict=True)):
         n_entries = text.count(" ") + 1 if text else 0
@@ -210,11 +210,11 @@ def _joined(fields: Fields, key: str, counts: Ints) -> str:
 
 
 def _sets(fields: Fields, n_sets: Ints) -> tuple[Ints, NDArray[np.uint32]]:
-    """Boundaries and words of all trees' categorical sets, joined."""
+    """Boundaries and words of the categorical sets of all trees."""
     with_sets = [tree for tree, count in zip(fields, n_sets, strict=True) if count]
     counts = n_sets[n_sets > 0]
     bounds = _integers(_joined(with_sets, "cat_boundaries", counts + 1), "cat_boundaries")
-    last = np.cumsum(counts + 1) - 1  # each tree's last boundary: how many words it has
+    last = np.cumsum(counts + 1) - 1  # each tree's last boundary is its number of words
     n_words = np.delete(np.diff(bounds), last[:-1])
     ascend = (bounds[last - counts] == 0).all() and (n_words >= 0).all()
     require(ascend, "cat_boundaries do not ascend from 0")
@@ -253,7 +253,7 @@ def _check_form(text: str, form: re.Pattern[str], name: str) -> None:
 
 
 def _end_of_text(tail: str) -> tuple[dict[str, str], str]:
-    """The training parameters, and what follows them."""
+    """The training parameters, and the text after them."""
     before, ended, rest = tail.partition("\n\nend of parameters\n")
     _, begun, parameters = before.partition("\n\nparameters:\n")
     lines = parameters.split("\n")
@@ -263,7 +263,7 @@ def _end_of_text(tail: str) -> tuple[dict[str, str], str]:
 
 
 def _declared_categorical(parameters: dict[str, str], names: tuple[str, ...]) -> frozenset[int]:
-    """Columns that the training parameters call categorical."""
+    """Columns that the training parameters declare as categorical."""
     declared = parameters.get("categorical_feature", "")
     if declared.startswith("name:"):
         wanted = set(declared.removeprefix("name:").split(","))

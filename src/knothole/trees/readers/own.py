@@ -1,10 +1,10 @@
-"""Trees of one's own: a dictionary, or a JSON file of it (docs/libraries.md).
+"""Trees defined by the user: a dictionary, or a JSON file of it (docs/libraries.md).
 
-A decision asks one column, and its branches divide what the column can be: a number by ascending
-``below``, which n numbers make n + 1 intervals, each with its lower end; a category by ``levels``,
-a list of them for each branch. So every row comes to one leaf of a tree, whose value is the tree's
-answer (equation 1 of the paper), and a forest adds up its trees' answers times their weights
-(equation 2). As an ensemble, a decision of k branches is k - 1 splits.
+A decision tests one column, and its branches partition the column's values: numbers by ascending
+``below`` (n of them make n + 1 intervals, each including its lower end), categories by ``levels``,
+one list per branch. So every row reaches one leaf of a tree, whose value is the tree's answer
+(equation 1 of the paper). A forest adds up the answers of its trees, times their weights
+(equation 2). In an ensemble, a decision with k branches becomes k - 1 binary splits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SUFFIXES = (".json",)
 
 
 def read(model: Any) -> ModelReading:
-    """Read a document; it answers for itself, decision by decision.
+    """Read a document; its replay follows the document itself, decision by decision.
 
     Examples
     --------
@@ -86,24 +86,24 @@ def read(model: Any) -> ModelReading:
 
 
 def begins(head: bytes) -> bool:
-    """Whether a file that begins like this may be one: the format is named at its start."""
+    """Whether a file may be such a document: its first bytes name the format."""
     return head.lstrip().startswith(b"{") and f'"{FORMAT}"'.encode() in head
 
 
 def load(path: Path) -> Any:
-    """The document of a file."""
+    """Load the document of a file."""
     return json.loads(path.read_text("utf-8"), object_pairs_hook=without_doubles)
 
 
 def save(model: Any, path: Path) -> None:
-    """Write a document, its format first, so that the file is known by its start."""
+    """Write a document with its format first, which identifies the file."""
     read(model)
     text = json.dumps({"format": FORMAT, **model}, indent=1, default=lambda array: array.tolist())
     path.write_text(text + "\n", "utf-8")
 
 
 def write(model: Any, ensemble: Ensemble) -> Any:
-    """A copy of ``model`` whose leaves hold the values of ``ensemble``; no leaf is hard then."""
+    """A copy of ``model`` with the leaf values of ``ensemble``; leaves no longer have classes."""
     trees = []
     for t, tree in enumerate(model["trees"]):
         mine = slice(*ensemble.leaf_start[t : t + 2])
@@ -113,7 +113,7 @@ def write(model: Any, ensemble: Ensemble) -> Any:
 
 
 def _with(node: dict[str, Any], values: Iterator[Floats]) -> dict[str, Any]:
-    """A node like this with the next values; one that is in two places becomes two."""
+    """A copy of a node with the next leaf values; shared nodes are duplicated."""
     if "column" in node:
         return {**node, "branches": [_with(branch, values) for branch in node["branches"]]}
     value = next(values)
@@ -136,7 +136,7 @@ def _columns(described: list[Any]) -> Columns:
 
 
 def _numbers(given: Any, name: str) -> Floats:
-    """One number or a list of them; numpy's are as good."""
+    """A number or a list of numbers; numpy's are accepted too."""
     listed = list(given) if isinstance(given, list | np.ndarray) else [given]
     plain = [one.item() if isinstance(one, np.number) else one for one in listed]
     require(all(type(one) in (int, float) for one in plain), f"{name} must hold numbers")
@@ -144,7 +144,7 @@ def _numbers(given: Any, name: str) -> Floats:
 
 
 def _labels(given: Any, name: str) -> tuple[Hashable, ...]:
-    """Classes or levels, which are text, numbers or booleans."""
+    """Class labels or levels: text, numbers or booleans."""
     plain = all(isinstance(one, str | int | float) for one in typed(list, given))
     require(plain, f"{name!r} must be text or numbers")
     return tuple(given)
@@ -156,7 +156,7 @@ def _only(document: Mapping[str, Any], known: tuple[str, ...], what: str) -> Non
 
 
 class _Document:
-    """The trees of a document, checked: as nodes, and to be followed as they stand there."""
+    """The checked trees of a document: as nodes, and as roots that a replay can follow."""
 
     def __init__(self, columns: Columns, labels: tuple[Hashable, ...] | None) -> None:
         self.columns, self.labels = columns, labels
@@ -166,10 +166,10 @@ class _Document:
         self.nodes = NodeList()
         self.values: list[Floats] = []  # by leaf
         self.numbers: list[int] = []  # of leaves, each in its tree
-        self.first_leaf, self.width = 0, 0  # of the tree that is read
+        self.first_leaf, self.width = 0, 0  # of the tree being read
 
     def add_tree(self, tree: Any) -> None:
-        """Check a tree, and add its nodes."""
+        """Check a tree and add its nodes."""
         _only(typed(dict, tree), ("root", "weight", "output"), "a tree")
         weight = float(_numbers([tree.get("weight", 1.0)], "weight")[0])
         output = typed(int, tree.get("output", 0))
@@ -183,7 +183,7 @@ class _Document:
         self.trees.append((root, weight, output))
 
     def base(self, given: Any) -> Floats:
-        """What the outputs start from: as the document says, or 0."""
+        """The initial value of each output: from the document, or 0."""
         if given is not None:
             return _numbers(given, "base")
         last = max(output for _, _, output in self.trees)
@@ -192,7 +192,7 @@ class _Document:
         return np.zeros(last + self.width)
 
     def _node(self, document: Any) -> int:
-        """Add a node and all below it; returns its place."""
+        """Add a node and everything below it; returns its position."""
         if "column" in typed(dict, document):
             return self._decision(document)
         _only(document, ("value", "label"), "a leaf")
@@ -216,21 +216,25 @@ class _Document:
         return _numbers(leaf["value"], "value")
 
     def _decision(self, document: dict[str, Any]) -> int:
-        """A split for every branch but the last: the branch is left, all others are right."""
+        """One split for each branch but the last: left is the branch, right are the later ones."""
         known = ("column", "below", "levels", "branches", "missing", "unseen")
         _only(document, known, "a decision")
         name = document["column"]
         require(name in self.columns.names, f"there is no column {name!r}")
         column = self.columns.names.index(name)
         levels = self.columns[column].levels
-        cuts = np.full(0, np.nan)
+        thresholds = np.full(0, np.nan)
         if levels:
             n = self._check_levels(typed(list, field_of(document, "levels")), levels, name)
         else:
-            cuts = _numbers(field_of(document, "below"), "below")
-            ascending = len(cuts) > 0 and np.isfinite(cuts).all() and (np.diff(cuts) > 0).all()
+            thresholds = _numbers(field_of(document, "below"), "below")
+            ascending = (
+                len(thresholds) > 0
+                and np.isfinite(thresholds).all()
+                and (np.diff(thresholds) > 0).all()
+            )
             require(ascending, f"'below' of {name!r} must be ascending numbers")
-            n = len(cuts) + 1
+            n = len(thresholds) + 1
         branches = typed(list, field_of(document, "branches"))
         check_count(f"branches of {name!r}", len(branches), n)
         for place in (document.get("missing"), document.get("unseen")):
@@ -243,19 +247,19 @@ class _Document:
         for branch, place in enumerate(places):
             right = children[-1] if branch == n - 2 else places[branch + 1]
             missing_left = (document.get("missing") or 0) == branch
-            sides = branch_of == branch if levels else float(cuts[branch])
+            sides = branch_of == branch if levels else float(thresholds[branch])
             self.nodes.split(place, column, sides, children[branch], right, missing_left)
         return places[0]
 
     def _check_levels(self, given: list[Any], levels: tuple[Hashable, ...], name: str) -> int:
-        """How many branches there are; together they must have every level once."""
+        """The number of branches; together they must have every level exactly once."""
         listed = [level for branch in given for level in typed(list, branch)]
         each_once = sorted(map(repr, listed)) == sorted(map(repr, levels)) and len(given) > 1
         require(each_once, f"the branches of {name!r} must have each of its levels once")
         return len(given)
 
     def _branch_of_levels(self, document: dict[str, Any], levels: tuple[Hashable, ...]) -> Ints:
-        """The branch of each level, and last of one never seen."""
+        """The branch of each level and, last, of an unseen one."""
         missing, unseen = document.get("missing"), document.get("unseen")
         last = len(document["branches"]) - 1
         other = unseen if unseen is not None else last if missing is None else missing
@@ -265,7 +269,7 @@ class _Document:
         return branch_of
 
     def replay(self, base: Floats, X: Floats) -> Replay:
-        """Margins and leaves of rows, as the document says."""
+        """Margins and leaves of rows, computed from the document itself."""
         margin = np.tile(base, (len(X), 1))
         leaves = np.zeros((len(X), len(self.trees)), dtype=np.int64)
         for t, (root, weight, output) in enumerate(self.trees):
@@ -277,7 +281,7 @@ class _Document:
     def _follow(
         self, node: dict[str, Any], X: Floats, rows: Ints, value: Floats, leaf: Ints, first: int
     ) -> int:
-        """Write what rows come to below a node; returns how many leaves there are."""
+        """Fill in value and leaf of the rows below a node; returns the number of leaves there."""
         if "column" not in node:
             value[rows], leaf[rows] = self._value(node), first
             return 1

@@ -1,23 +1,22 @@
 """scikit-learn's tree models, from the live object.
 
-Trees, forests, bagged trees and GradientBoosting keep ``sklearn.tree`` trees, which go left iff
-float32(x) <= threshold, a float64. Forests and bagged trees average: leaf values are responses or
+Trees, forests, bagged trees and GradientBoosting hold ``sklearn.tree`` trees, which go left iff
+float32(x) <= threshold (a float64). Forests and bagged trees average: leaf values are responses or
 class probabilities, every tree weighs ``1 / trees``, and the link is the identity. GradientBoosting
 adds: leaf values are steps of the margin, and every tree weighs the learning rate. Several outputs
-stand side by side in the margin. For a classifier with several outputs ``predict_proba`` gives a
-list of tables: here their columns are concatenated, and ``Ensemble.classes`` holds one tuple of
-labels for each output, in that order.
+are concatenated in the margin. A classifier with several targets returns a list of tables from
+``predict_proba``: here their columns are concatenated, and ``Ensemble.classes`` has one tuple of
+labels for each target, in that order.
 
-IsolationForest averages too: the margin is the mean depth of a row's leaves (with what further
-splits of their training rows would add) as a multiple of its expected value, and the score that
-``score_samples`` gives is -2 to the power of -margin.
+IsolationForest averages too. The margin is the mean depth of a row's leaves, including the depth
+that splitting their training rows further would add, divided by its expected value;
+``score_samples`` returns -2 ** -margin.
 
-HistGradientBoosting goes left iff x <= threshold in float64. Before its trees, the model encodes
-categorical columns by an ``OrdinalEncoder`` and moves them to the front; here everything is back in
-the order and with the levels of the user's own table. A category it has never seen is encoded as
-NaN, so that it goes where NaN goes.
+HistGradientBoosting goes left iff x <= threshold in float64. The model first encodes categorical
+columns by an ``OrdinalEncoder`` and moves them to the front; here, columns have the order and the
+levels of the user's own table. An unseen category is encoded as NaN, so it goes where NaN goes.
 
-New leaf values are exact: all of them are kept in float64.
+New leaf values are exact: scikit-learn stores them in float64.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.trees.ensemble import MEDIAN, Ensemble, Nodes, Recipe
 from knothole.trees.libraries import ModelReading, Replay, require_fitted
 from knothole.trees.links import IDENTITY, Link
-from knothole.trees.thresholds import cut_less_equal, cut_less_equal_float32
+from knothole.trees.thresholds import exact_less_equal, exact_less_equal_float32
 
 Positions = NDArray[np.intp]
 
 LIBRARY = "scikit-learn"
 WAY_OUT = "Fit the model again."
-# A loss of scikit-learn names the way from raw predictions to the response by one of these.
+# Links by scikit-learn's name of the function from raw predictions to the response.
 LINKS = {
     "IdentityLink": Link("identity"),
     "LogLink": Link("exp"),
@@ -64,7 +63,7 @@ FORESTS = (
 BAGS = (models.BaggingClassifier, models.BaggingRegressor, models.IsolationForest)
 BOOSTED = (models.GradientBoostingClassifier, models.GradientBoostingRegressor)
 HIST = (models.HistGradientBoostingClassifier, models.HistGradientBoostingRegressor)
-# HistGradientBoosting keeps a set of categories as 256 bits.
+# HistGradientBoosting stores a set of categories as 256 bits.
 WORDS = 4
 
 
@@ -79,7 +78,7 @@ def read(model: Any) -> ModelReading:
 def write(model: Any, ensemble: Ensemble) -> Any:
     """A copy of ``model`` whose leaves hold the values of ``ensemble``.
 
-    A classifier's values are taken as they are: scikit-learn does not make them sum to one.
+    A classifier's values are written unchanged: scikit-learn does not make them sum to one.
     """
     if isinstance(model, models.IsolationForest):
         raise InvalidInput(
@@ -100,7 +99,7 @@ def write(model: Any, ensemble: Ensemble) -> Any:
 
 
 def _put(member: StoredTree, leaves: Integers, value: Floats, tree: int) -> None:
-    # A bagged tree that never saw a class has nowhere to keep a value for it.
+    # A bagged tree that never saw a class has no entry for its probability.
     unknown = np.setdiff1d(np.arange(value.shape[1]), member.target)
     if value[:, unknown].any():
         raise InvalidInput(
@@ -116,7 +115,7 @@ def _put(member: StoredTree, leaves: Integers, value: Floats, tree: int) -> None
 
 
 def link_of(model: Any) -> Link:
-    """The link of a boosted model, by the name its loss gives it."""
+    """The link of a boosted model, by the name that its loss has for it."""
     name = type(model._loss.link).__name__
     if name not in LINKS:
         raise UnsupportedModel(
@@ -127,9 +126,9 @@ def link_of(model: Any) -> Link:
 
 
 def recipe_of(model: Any) -> Recipe:
-    """Quantiles of the loss, or of the criterion of trees, and the rate of boosting.
+    """Quantiles of the loss (or of the trees' criterion) and the learning rate.
 
-    The delta of a Huber loss is that of the last tree: scikit-learn chooses one for each.
+    scikit-learn chooses the delta of a Huber loss anew for each tree; this is the last tree's.
     """
     trees = model if hasattr(model, "criterion") else getattr(model, "estimator_", None)  # of a bag
     loss = getattr(model, "loss", None) or getattr(trees, "criterion", None)
@@ -156,7 +155,7 @@ def columns_of(model: Any, levels: Mapping[int, tuple[Hashable, ...]] | None = N
 
 
 def classes_of(model: Any) -> tuple[Hashable, ...] | None:
-    """Labels of a classifier as plain values, a tuple of them for each of several targets."""
+    """Labels of a classifier as plain Python values; a tuple of tuples for several targets."""
     if not is_classifier(model):
         return None
     if isinstance(model.classes_, list):
@@ -165,9 +164,9 @@ def classes_of(model: Any) -> tuple[Hashable, ...] | None:
 
 
 def as_fitted(model: Any, table: NDArray[Any]) -> Any:
-    """A table in the form the model was fitted on: with names where it knows names.
+    """A table in the form that the model was fitted on: with column names if it knows them.
 
-    scikit-learn warns when a model that was fitted with names predicts without them.
+    scikit-learn warns when a model fitted with names predicts without them.
     """
     if not hasattr(model, "feature_names_in_"):
         return table
@@ -181,17 +180,17 @@ def as_fitted(model: Any, table: NDArray[Any]) -> Any:
 
 @dataclass(frozen=True)
 class StoredTree:
-    """One tree of a model, and where its columns and values belong in the model.
+    """One tree of a model, and which of the model's columns and outputs it has.
 
     Attributes
     ----------
     tree : sklearn.tree._tree.Tree
-        The arrays. Its values have shape (nodes, outputs, most classes of an output).
+        The arrays. Its values have shape (nodes, outputs, largest number of classes).
     columns : int array
         The model's column for each column of the tree.
     source, target : int arrays
-        Entry ``source[i]`` of a node's flattened values is the tree's part in output
-        ``target[i]`` of those it serves. Other entries are padding, other outputs get 0.
+        Entry ``source[i]`` of a node's flattened values is the tree's value for output
+        ``target[i]``. Other entries are padding; the tree adds 0 to other outputs.
     """
 
     tree: Any
@@ -207,7 +206,7 @@ class StoredTree:
 
 
 def members_of(model: Any) -> list[StoredTree]:
-    """The trees of a model, in the order of the ensemble; refuses models that have others."""
+    """The trees of a model in the ensemble's order; models made of other things are refused."""
     if not isinstance(model, (BaseDecisionTree, *FORESTS, *BAGS, *BOOSTED)):
         raise UnsupportedModel(
             f"{type(model).__name__} does not predict by averaging or adding the leaf values of "
@@ -222,7 +221,7 @@ def members_of(model: Any) -> list[StoredTree]:
 
 
 def members_of_forest(model: Any) -> list[StoredTree]:
-    """The trees of a forest, also of one that another library made of scikit-learn's trees."""
+    """The trees of a forest, including forests of other libraries made of scikit-learn's trees."""
     return [_member(estimator) for estimator in np.ravel(model.estimators_)]
 
 
@@ -250,14 +249,14 @@ def _bagged(model: Any) -> list[StoredTree]:
             )
         member = replace(_member(estimator), columns=np.asarray(columns, dtype=np.intp))
         if is_classifier(model):
-            # Trees are fitted on positions of labels, and a tree knows only those it has seen.
+            # Trees are fitted on positions of labels, and each knows only the labels it has seen.
             member = replace(member, target=estimator.classes_.astype(np.intp))
         members.append(member)
     return members
 
 
 def _nodes(members: Sequence[StoredTree], width: int) -> Nodes:
-    """All nodes of all trees, one tree after the other, with values of ``width`` outputs."""
+    """All nodes, one tree after the other, with values of ``width`` outputs."""
     trees = [member.tree for member in members]
     counts = np.array([tree.node_count for tree in trees])
     roots = starts(counts)
@@ -272,9 +271,9 @@ def _nodes(members: Sequence[StoredTree], width: int) -> Nodes:
     return Nodes(
         roots=roots,
         feature=np.where(leaf, -1, np.concatenate(feature)),
-        # Some versions leave NaN where only the missing are on one side. No number is at most NaN:
-        # all of them go right, as they do from a cut at -inf.
-        cut=np.where(np.isnan(threshold), -np.inf, cut_less_equal_float32(threshold)),
+        # Some versions store a NaN threshold where only missing values go one way. No number is <=
+        # NaN, so all numbers go right, as at a threshold of -inf.
+        threshold=np.where(np.isnan(threshold), -np.inf, exact_less_equal_float32(threshold)),
         left=left + shift,
         right=np.concatenate([tree.children_right for tree in trees]) + shift,
         missing_left=np.concatenate([tree.missing_go_to_left for tree in trees]),
@@ -284,7 +283,7 @@ def _nodes(members: Sequence[StoredTree], width: int) -> Nodes:
 
 
 def _isolation(model: Any, members: list[StoredTree]) -> Ensemble:
-    """Leaves hold depths: see ``IsolationForest._compute_score_samples``."""
+    """An isolation forest: leaves hold depths, as in ``IsolationForest._compute_score_samples``."""
     nodes = _nodes(members, width=1)
     depth = [
         member.tree.compute_node_depths() + average_path_length(member.tree.n_node_samples) - 1.0
@@ -347,15 +346,15 @@ def _built(nodes: Nodes, model: Any, base: Any, link: Link, library: str = LIBRA
 
 
 def _replay(model: Any, X: Floats) -> Replay:
-    """The model's own margins and leaves; a bag has no ``apply``, but its trees do."""
+    """The model's own margins and leaves; a bag has no ``apply``, so its trees are asked."""
     answer = _predict(model, X)
     margin = np.hstack(answer) if isinstance(answer, list) else answer
     if isinstance(model, BAGS):
         parts = zip(model.estimators_, model.estimators_features_, strict=True)
         leaves = np.column_stack([tree.apply(X[:, columns]) for tree, columns in parts])
     elif isinstance(model, BOOSTED):
-        # Its trees were fitted without names, and ``apply`` hands rows straight to them; it
-        # returns the numbers of leaves as floats.
+        # Its trees were fitted without names, and ``apply`` passes rows straight to them; it
+        # returns leaf numbers as floats.
         leaves = model.apply(X).astype(np.int64)
     else:
         with parallel_config("sequential"):
@@ -364,7 +363,7 @@ def _replay(model: Any, X: Floats) -> Replay:
 
 
 def _predict(model: Any, X: Floats) -> Any:
-    """The model's own margin, or average, without starting processes for it."""
+    """The model's own margin or average, in this process (predict could start others)."""
     rows = as_fitted(model, X)
     with parallel_config("sequential"):
         if isinstance(model, models.IsolationForest):
@@ -376,7 +375,7 @@ def _predict(model: Any, X: Floats) -> Any:
 
 
 def _require_constant_start(model: Any) -> None:
-    """Refuse an ``init`` whose answer depends on the row: that part of the model has no trees."""
+    """Refuse an ``init`` estimator that depends on the row: it has no trees to read."""
     init = model.init_
     constant = (
         init == "zero"
@@ -392,7 +391,7 @@ def _require_constant_start(model: Any) -> None:
 
 
 def answers_nan(model: Any) -> bool:
-    """Whether the model answers rows with NaN: it depends on version, criterion and constraints."""
+    """Whether the model accepts NaN, which depends on version, criterion and constraints."""
     try:
         _predict(model, np.full((1, model.n_features_in_), np.nan))
     except ValueError:
@@ -428,7 +427,7 @@ def _read_hist(model: Any) -> ModelReading:
 
 
 def _require_two_classes(model: Any) -> None:
-    """Refuse a classifier of one class: its margin is that of a class it does not have."""
+    """Refuse a classifier of one class: its margin belongs to a second class that is not there."""
     if is_classifier(model) and len(model.classes_) < 2:
         raise UnsupportedModel(
             f"{type(model).__name__} was fitted on the single class {model.classes_[0]!r}, so "
@@ -450,7 +449,7 @@ def levels_of(model: Any) -> dict[int, tuple[Hashable, ...]]:
     levels = {}
     for column, categories in zip(columns, encoder.categories_, strict=True):
         known = categories.tolist()
-        if known and known[-1] != known[-1]:  # NaN, where training had some, comes last
+        if known and known[-1] != known[-1]:  # NaN, if training had some, comes last
             known = known[:-1]
         if None in known:
             raise UnsupportedModel(
@@ -470,7 +469,7 @@ def column_order(model: Any) -> NDArray[np.intp]:
 
 
 def _hist_nodes(predictors: list[Any], order: NDArray[np.intp], columns: Columns) -> Nodes:
-    """All nodes of all trees, one tree after the other, in the user's columns."""
+    """All nodes, one tree after the other, over the user's columns."""
     counts = np.array([len(predictor.nodes) for predictor in predictors], dtype=np.int64)
     roots = starts(counts)
     shift = np.repeat(roots, counts)
@@ -487,7 +486,7 @@ def _hist_nodes(predictors: list[Any], order: NDArray[np.intp], columns: Columns
     return Nodes(
         roots=roots,
         feature=feature,
-        cut=cut_less_equal(nodes["num_threshold"]),
+        threshold=exact_less_equal(nodes["num_threshold"]),
         left=nodes["left"] + shift,
         right=nodes["right"] + shift,
         missing_left=missing_left,
@@ -512,7 +511,7 @@ def left_sets(bitsets: NDArray[np.uint32], n_levels: Ints, missing_left: Mask) -
 
 
 def decoded(model: Any, X: Floats, levels: dict[int, tuple[Hashable, ...]]) -> Any:
-    """A table as the user would pass it: levels for codes, something else for unseen ones."""
+    """A table as the user would pass it: levels for codes, an unseen value for other codes."""
     texts = any(not isinstance(level, (int, float)) for known in levels.values() for level in known)
     table = X.astype(object) if texts else X.copy()
     for column, known in levels.items():
@@ -530,9 +529,9 @@ def _unseen(known: tuple[Any, ...]) -> Any:
 
 
 def native_leaves(model: Any, rows: Any) -> Ints:
-    """Leaf of every row in every tree, by the library's own walk.
+    """Leaf of every row in every tree, found by the library's own traversal.
 
-    HistGradientBoosting has no ``apply``, but its trees return a value: here, the leaf's position.
+    HistGradientBoosting has no ``apply``, but its trees return values: here, positions of leaves.
     """
     encoded = model._preprocess_X(rows, reset=False)
     known, place_of = model._bin_mapper.make_known_categories_bitsets()

@@ -1,8 +1,8 @@
 """Universal Binary JSON, the part of it that XGBoost writes.
 
-Everything a file declares is bounded by the bytes that are there: a length by what remains, and
-depth by :data:`MAX_DEPTH`. A typed array becomes a numpy view into the buffer, big-endian as
-stored; the views of a ``bytearray`` are writable, so a document can be edited in place.
+Whatever a file declares is bounded by the bytes that are there: lengths by what remains, depth
+by :data:`MAX_DEPTH`. A typed array becomes a numpy view into the buffer, big-endian as stored;
+views of a ``bytearray`` are writable, so that a document can be edited in place.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Parser:
         return value
 
     def length(self, marker: int, item_size: int = 1) -> int:
-        """A declared count of items, no more than fit in what remains of the file."""
+        """A declared number of items; refused if the rest of the file cannot hold them."""
         if marker not in _LENGTHS:
             raise DamagedFile(f"UBJSON: expected a length, found {self._where(marker)}")
         length = int(self.number(marker))

@@ -1,18 +1,18 @@
 """XGBoost: Booster and scikit-learn wrappers, JSON and UBJ files.
 
-A live model is read from what it saves (``save_raw("ubj")``), so that both ways share one path.
-What surrounds the trees decides how they are used: a Booster predicts with all of them, a wrapper
-with those up to its ``best_iteration``, and a wrapper has a value that stands for missing. A file
-that a wrapper saved is read as that wrapper would load it.
+A live model is read from the bytes that it saves (``save_raw("ubj")``), so models and files share
+one path. How the trees are used depends on the object around them: a Booster predicts with all of
+them, a wrapper with those up to its ``best_iteration``, and a wrapper may have a number that stands
+for missing. A file that a wrapper saved is read as that wrapper would load it.
 
-New leaf values, in float32, go into a copy made from the model's own snapshot (what it pickles), in
-which the leaf values are overwritten where they stand. Everything else is the same to the bit:
-trees after ``best_iteration``, attributes, parameters, the state of training.
+New leaf values are written, in float32, into a copy made from the model's own snapshot (what it
+pickles), over the old ones. Everything else stays the same to the bit: trees after
+``best_iteration``, attributes, parameters, the state of training.
 
-A tree is an object of parallel lists, one entry a node. It goes left iff float32(x) <
+A tree is an object of parallel lists with one entry per node. A row goes left iff float32(x) <
 float32(threshold). A categorical split lists the categories that go *right*; all others go left,
-also those it never saw. The right child always follows the left one: XGBoost's own prediction
-relies on it and never looks at ``right_children``, so a file that says otherwise is refused.
+including unseen ones. The right child always follows the left one: XGBoost's own prediction
+relies on it and never reads ``right_children``, so a file that says otherwise is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from knothole.trees.ensemble import MEDIAN, Ensemble, Nodes, Recipe
 from knothole.trees.libraries import ModelReading, Replay, not_fitted
 from knothole.trees.links import Blend, Link
 from knothole.trees.readers import ubjson
-from knothole.trees.thresholds import cut_less_float32
+from knothole.trees.thresholds import exact_less_float32
 
 Float32s = NDArray[np.float32]
 
@@ -54,27 +54,28 @@ WAY_OUT = (
     "knothole reads the JSON and UBJ formats of XGBoost 2.0 to 3.x; load the model with one of "
     "these and save it again."
 )
-# Kinds of columns by XGBoost's own names; all others are numbers.
+# XGBoost's names for kinds of columns; all others are numeric.
 KINDS = {"c": Kind.CATEGORICAL, "int": Kind.INTEGER, "i": Kind.INTEGER}
-# What XGBoost puts in the place of the column of a node that pruning deleted.
+# XGBoost's entry for the column of a node that pruning deleted.
 DELETED = 2**31 - 1
-# A code stands for as many levels as there are below it: these bound what one number can cost.
+# A code implies as many levels as there are codes below it; this bounds what one number costs.
 MAX_CATEGORIES = 2**20
 MAX_SET_WORDS = 2**25
 
 
 def floats(values: Any, name: str) -> Float32s:
-    """A list or array of numbers, in XGBoost's own precision."""
+    """A list or array of numbers in float32, XGBoost's own precision."""
     with np.errstate(over="ignore"):
         return numbers(values, name).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class TreeArrays:
-    """All trees of a model one after the other, as stored.
+    """All trees of a model, one after the other, as stored.
 
-    ``set_node`` are the nodes with categorical splits. Of the pairs ``right_split`` and
-    ``right_category``, the first is a position there, the second a category that goes right.
+    ``set_node`` lists the nodes with categorical splits. In the pairs ``right_split``,
+    ``right_category``, the first is a position in ``set_node``, the second a category that goes
+    right.
     """
 
     offset: Ints
@@ -105,7 +106,7 @@ class TreeArrays:
         return Nodes(
             roots=self.offset,
             feature=np.where(self.leaf, -1, self.column),
-            cut=cut_less_float32(self.threshold),
+            threshold=exact_less_float32(self.threshold),
             left=self.left,
             right=self.left + 1,
             missing_left=self.missing_left,
@@ -135,7 +136,7 @@ class TreeArrays:
 
 
 def joined_trees(trees: list[Any], n_columns: int, n_outputs: int) -> TreeArrays:
-    """Put the trees of a document one after the other."""
+    """Concatenate the trees of a document."""
     count = np.array([int(field_of(tree, "tree_param", "num_nodes")) for tree in trees])
 
     def per_node(key: str, convert: Callable[[Any, str], Any] = whole_numbers) -> Any:
@@ -173,7 +174,7 @@ def joined_trees(trees: list[Any], n_columns: int, n_outputs: int) -> TreeArrays
 def _joined(
     trees: list[Any], key: str, convert: Callable[[Any, str], Any] = whole_numbers
 ) -> tuple[Any, Ints]:
-    """A list of all trees, one after the other, and how much of it each tree has."""
+    """One list of all trees, concatenated, and its length in each tree."""
     lists = [convert(field_of(tree, key), key) for tree in trees]
     return np.concatenate(lists), np.array([len(entries) for entries in lists])
 
@@ -213,10 +214,10 @@ def _values(
 
 
 def vector_leaves(tree: Any, leaves: Ints) -> tuple[str, Ints]:
-    """Where a tree keeps the values of vector leaves: the list's name, and each leaf's row in it.
+    """Where a tree stores vector leaves: the name of the list, and each leaf's row in it.
 
-    Since 3.1 leaves have a list of their own, and a leaf's row in it stands where its right child
-    would be; before, leaves were among all nodes' weights.
+    Since 3.1, leaves have a list of their own, and the row is stored in place of the right child.
+    Before, the list has a row for every node.
     """
     if "leaf_weights" in tree:
         return "leaf_weights", whole_numbers(tree["right_children"], "right_children")[leaves]
@@ -238,7 +239,7 @@ def _categorical(
     node = node + offset[tree]
     in_order = inside.all() and (np.diff(node) > 0).all()
     require(in_order, "the categorical splits of a tree are not in order")
-    # XGBoost writes the splits' categories one after the other, with nothing in between.
+    # XGBoost writes the categories of all splits one after the other, without gaps.
     total = np.bincount(tree, size, len(trees))
     whole = (size >= 0).all() and np.array_equal(total, n_categories)
     require(whole, "categories that belong to no split")
@@ -250,7 +251,7 @@ def _categorical(
             f"XGBoost: a category with the code {category.max()}; those up to "
             f"{MAX_CATEGORIES - 1} are read. Number the categories from 0, without gaps."
         )
-    # A node that pruning made a leaf may still be listed.
+    # A node that pruning turned into a leaf may still be listed.
     still_split = is_set[node]
     complete = np.array_equal(node[still_split], np.flatnonzero(is_set))
     require(complete, "a categorical split without its categories")
@@ -263,10 +264,10 @@ def _categorical(
 
 
 def columns_of(document: Any, model: Any, arrays: TreeArrays, n_columns: int) -> Columns:
-    """The columns of a document, given the part of it with the trees, and the trees.
+    """The columns of a document; ``model`` is the part of it with the trees, ``arrays`` the trees.
 
-    Where no names of categories are stored, the levels are the codes, as far as the splits know
-    them: to the model, a higher code is like one never seen.
+    Where no names of categories are stored, the levels are the codes up to the highest one in a
+    split: the model treats higher codes like unseen ones.
     """
     learner = field_of(document, "learner")
     names, types = (_texts(learner, key, n_columns) for key in ("feature_names", "feature_types"))
@@ -286,7 +287,7 @@ def columns_of(document: Any, model: Any, arrays: TreeArrays, n_columns: int) ->
 
 
 def _check_codes(document: Any, columns: Columns) -> None:
-    """Refuse a table's categories by code: before 3.1 XGBoost did not keep what the codes mean."""
+    """Refuse categories of a table stored as codes: before 3.1 their names were not saved."""
     version = whole_numbers(field_of(document, "version"), "version").tolist()
     if version >= [3, 1] or not columns.named:
         return
@@ -300,14 +301,14 @@ def _check_codes(document: Any, columns: Columns) -> None:
 
 
 def _texts(learner: Any, key: str, n_columns: int) -> list[str]:
-    """A text for each column, or none at all."""
+    """A text for each column, or no text at all."""
     texts = [typed(str, text) for text in typed(list, learner.get(key) or [])]
     check_count(key, len(texts), 0, n_columns)
     return texts
 
 
 def _stored_levels(model: Any, n_columns: int) -> dict[int, tuple[Hashable, ...]]:
-    """Levels by column, as a model trained on a table with categories keeps them (since 3.1)."""
+    """Levels by column, which a model trained on a table with categories stores since 3.1."""
     encoded = model.get("cats", {}).get("enc", [])
     check_count("columns with levels", len(encoded), 0, n_columns)
     return {i: _levels(entry, i) for i, entry in enumerate(encoded) if len(entry["values"])}
@@ -334,8 +335,8 @@ def _levels(entry: Any, column: int) -> tuple[Hashable, ...]:
     return levels
 
 
-# A model trained with a function of the user's carries the objective whose link its own predict
-# applies, so that such models need no entry. ``binary:hinge`` has a step for a link.
+# A model trained with the user's own objective function stores the objective whose link its
+# predict applies, so it needs no entry here. ``binary:hinge`` has a step function for a link.
 LINKS = {
     **dict.fromkeys(["reg:squarederror", "reg:squaredlogerror", "reg:absoluteerror"], "identity"),
     **dict.fromkeys(["reg:pseudohubererror", "reg:quantileerror"], "identity"),
@@ -345,10 +346,10 @@ LINKS = {
     **dict.fromkeys(["survival:aft", "survival:cox"], "exp"),
     **dict.fromkeys(["multi:softmax", "multi:softprob"], "softmax"),
 }
-# Objectives without a log loss that need no name in a recipe.
-TOLD_OTHERWISE = ("reg:squarederror", "reg:absoluteerror")
+# Squared and absolute error: a recipe describes them without a name.
+IMPLIED_LOSSES = ("reg:squarederror", "reg:absoluteerror")
 SUFFIXES = (".json", ".ubj")
-# A count in a file that nothing else there bears out must not be able to exhaust the memory.
+# Bound on counts in a file that nothing else confirms, so that they cannot exhaust the memory.
 MAX_UNPROVEN = 2**16
 
 
@@ -356,8 +357,8 @@ MAX_UNPROVEN = 2**16
 class Use:
     """How the object around the trees uses them.
 
-    Its predict takes so many boosting ``rounds`` (None: all), a number ``missing`` stands for
-    missing besides NaN, a ``classifier`` has classes, and it was trained at a ``learning_rate``.
+    ``rounds``: boosting rounds that predict uses (None: all); ``missing``: a number that stands for
+    missing besides NaN; ``classifier``: whether it has classes; ``learning_rate``: of training.
     """
 
     rounds: int | None = None
@@ -378,7 +379,7 @@ def _saved(booster: Any) -> bytearray:
 
     try:
         raw: bytearray = booster.save_raw("ubj")
-    except XGBoostError as error:  # it cannot save a model without columns
+    except XGBoostError as error:  # a model without columns cannot be saved
         raise NotFitted("this xgboost.Booster has not been trained; train it first.") from error
     return raw
 
@@ -390,7 +391,7 @@ def stored_trees(document: Any) -> Any:
 
 
 def unwrapped(model: Any) -> tuple[Any, Use]:
-    """The Booster of a fitted wrapper, or that ``model`` is, and how it is used."""
+    """The Booster of a wrapper (or ``model`` itself if it is one), and how it is used."""
     import xgboost
     from sklearn.exceptions import NotFittedError
 
@@ -410,7 +411,7 @@ def unwrapped(model: Any) -> tuple[Any, Use]:
 
 
 def begins(head: bytes) -> bool:
-    """Whether a file that begins like this may be XGBoost's."""
+    """Whether a file with these first bytes may be XGBoost's."""
     return head.startswith(b"{") and (b"learner" in head or b"Config" in head)
 
 
@@ -422,7 +423,7 @@ def read_file(path: Path) -> Ensemble:
 
 
 def load(path: Path) -> Any:
-    """Let XGBoost load a file, as the object that saved it."""
+    """Let XGBoost load a file, as the class that saved it."""
     import xgboost
 
     wrappers = {
@@ -432,17 +433,17 @@ def load(path: Path) -> Any:
     }
     data = path.read_bytes()
     model = wrappers.get(_estimator_type(_parsed(data)) or "", xgboost.Booster)()
-    model.load_model(bytearray(data))  # by content, whatever the file's name ends in
+    model.load_model(bytearray(data))  # as bytes, so that the file's suffix does not matter
     return model
 
 
 def save(model: Any, path: Path) -> None:
-    """Let XGBoost save a model, in the format that the name ends in."""
+    """Let XGBoost save a model, in the format given by the file's suffix."""
     model.save_model(str(path))
 
 
 def _parsed(data: bytes) -> Any:
-    # A JSON object goes on with a key's quotes, perhaps after space; in UBJ a length comes next.
+    # After "{", JSON has a quote, perhaps after space; UBJ has the length of a key.
     if data[1:2] in (b'"', b" ", b"\n", b"\r", b"\t"):
         return json.loads(data)
     return ubjson.parse(data)
@@ -489,10 +490,10 @@ def write(model: Any, ensemble: Ensemble) -> Any:
         mine = slice(*ensemble.leaf_start[t : t + 2])
         leaves, width = ensemble.native_leaf[mine].astype(np.int64), single.shape[1]
         name, row = ("split_conditions", leaves) if width == 1 else vector_leaves(tree, leaves)
-        tree[name].reshape(-1, width)[row] = single[mine]  # in the buffer that it is a view of
+        tree[name].reshape(-1, width)[row] = single[mine]  # writes through the view into the buffer
     written = object.__new__(type(booster))
     written.__setstate__(state)
-    # The memo makes the deep copy of a wrapper take the written booster for the one it has.
+    # The memo makes deepcopy put the written Booster in place of the wrapper's own.
     return copy.deepcopy(model, {id(booster): written})
 
 
@@ -526,14 +527,14 @@ def ensemble_of(document: Any, use: Use) -> Ensemble:
 
 
 def _trees_and_weights(booster: Any) -> tuple[Any, NDArray[np.float32] | None]:
-    """The object with the trees, and DART's weights of them."""
+    """The object with the trees, and DART's weights of the trees."""
     name = field_of(booster, "name")
     if name not in ("gbtree", "dart"):
         raise UnsupportedModel(
             f"XGBoost's booster {name!r} has no trees to read; knothole reads 'gbtree' and "
             f"'dart'. Train with one of these, or use a linear model's own coefficients."
         )
-    # Up to 3.3 DART wraps a gbtree and keeps the weights beside it, later the model has them.
+    # Up to 3.3 DART wraps a gbtree and stores the weights beside it; later the model has them.
     model = field_of(booster.get("gbtree", booster), "model")
     weights = booster.get("weight_drop", model.get("weight_drop"))
     if weights is None:
@@ -567,15 +568,15 @@ def _recipe(learner: Any, learning_rate: float | None) -> Recipe:
         levels = json.loads(field_of(objective, "quantile_loss_param", "quantile_alpha"))
     elif name == "reg:pseudohubererror":
         loss, delta = "pseudo-Huber", objective.get("pseudo_huber_param", {}).get("huber_slope")
-    elif LINKS[name] not in ("sigmoid", "softmax") and name not in TOLD_OTHERWISE:
+    elif LINKS[name] not in ("sigmoid", "softmax") and name not in IMPLIED_LOSSES:
         loss = name
     return Recipe.of(levels, learning_rate, loss, delta)
 
 
 def _base(learner: Any, link: Link, outputs: int) -> Floats:
-    """Margin before any tree: ``base_score`` is a response, a margin only for softmax.
+    """Margin before any tree. ``base_score`` is a response; for softmax it is a margin.
 
-    In XGBoost's arithmetic: with few trees, the rounding of a logit is what one would see.
+    Computed in float32 as XGBoost does: with few trees, the rounding of the logit is visible.
     """
     stored = json.loads(field_of(learner, "learner_model_param", "base_score"))
     score = floats(stored if isinstance(stored, list) else [stored], "base_score")
@@ -589,7 +590,7 @@ def _base(learner: Any, link: Link, outputs: int) -> Floats:
 
 
 def _trees_used(model: Any, rounds: int | None) -> int:
-    """How many trees the first ``rounds`` boosting rounds have."""
+    """Number of trees in the first ``rounds`` boosting rounds."""
     n_trees = len(field_of(model, "trees"))
     check_count("trees", n_trees, int(field_of(model, "gbtree_model_param", "num_trees")))
     if rounds is None:
@@ -601,21 +602,21 @@ def _trees_used(model: Any, rounds: int | None) -> int:
 
 
 def _classes(learner: Any, outputs: int) -> tuple[Hashable, ...] | None:
-    """Labels: XGBoost has classes 0 to n - 1; None where outputs are labels of their own."""
+    """Labels 0 to n - 1; None where the outputs are several labels at once."""
     if outputs == 1:
         return (0, 1)
     return tuple(range(outputs)) if count_of(learner, "num_class") > 1 else None
 
 
 def _rounds_to(missing: float) -> tuple[float, float]:
-    """First and last float64 that XGBoost takes for ``missing``: it compares in float32."""
+    """First and last float64 that XGBoost takes for ``missing``, which it compares in float32."""
     with np.errstate(over="ignore"):
         single = np.float32(missing)
     if np.isnan(single):
         return np.nan, np.nan
     above = np.nextafter(single, np.float32(np.inf))
-    last = np.inf if np.isposinf(single) else np.nextafter(cut_less_float32(above), -np.inf)
-    return float(cut_less_float32(single)), float(last)
+    last = np.inf if np.isposinf(single) else np.nextafter(exact_less_float32(above), -np.inf)
+    return float(exact_less_float32(single)), float(last)
 
 
 def _replay(booster: Any, use: Use, ensemble: Ensemble, X: Floats) -> Replay:
@@ -639,7 +640,7 @@ def _replay(booster: Any, use: Use, ensemble: Ensemble, X: Floats) -> Replay:
 
 
 def _check_link(link: Link | Blend, margin: Floats, response: NDArray[np.float32]) -> None:
-    """A version of XGBoost may put more between margin and prediction than we know of."""
+    """Check the link too: a version of XGBoost may apply more to margins than we know."""
     if response.shape != margin.shape:  # multi:softmax predicts the class itself
         return
     with np.errstate(over="ignore"):
