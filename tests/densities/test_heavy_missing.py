@@ -14,6 +14,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from knothole.columns.columns import Columns
+from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.held_out import mean_and_error
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
@@ -83,3 +84,33 @@ def test_other_rows(density, rate):
     """Of 215 rows the mean has an error of its own."""
     for gain, error in gains(density, rate, split=1, one_hot=True):
         assert gain > -1e-5 - error
+
+
+# ---- Gaussian mixtures whose columns vanish as another grows -------------------------------------
+
+
+def vanishing(seed, n=3000):
+    """Three components of four columns, and the rows with all but the first vanishing as it grows.
+
+    What is missing depends on observed values alone (MAR).
+    """
+    rng = np.random.default_rng(seed)
+    mean, root = 2 * rng.normal(size=(3, 4)), 0.8 * np.eye(4) + 0.4 * rng.normal(size=(3, 4, 4))
+    component = rng.choice(3, n, p=[0.5, 0.3, 0.2])
+    X = mean[component] + np.einsum("nij,nj->ni", root[component], rng.normal(size=(n, 4)))
+    chance = 1 / (1 + np.exp(-2 * (X[:, 0] - X[:, 0].mean()) / X[:, 0].std()))
+    incomplete = X.copy()
+    for v in range(1, 4):
+        incomplete[rng.random(n) < chance, v] = np.nan
+    return X, incomplete
+
+
+def test_completed_means_are_not_biased_where_columns_vanish_as_another_grows():
+    biased = []
+    for seed in range(10):
+        X, incomplete = vanishing(seed)
+        density = GaussianMixture(3, random_state=0).fit(incomplete)
+        assert density.converged_
+        completed = density.complete(incomplete, draws=64)[:, :, 1].mean()
+        biased.append(abs(completed - X[:, 1].mean()) >= 0.05)
+    assert sum(biased) <= 1

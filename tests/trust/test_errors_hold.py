@@ -10,6 +10,7 @@ import pytest
 import xgboost as xgb
 from scipy.stats import norm
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
 from knothole import missingness
@@ -202,6 +203,33 @@ def test_spreads_do_not_drown_in_a_large_common_value(circuit):
         return expectation.std(expectation.evidence(rows))[0]
 
     np.testing.assert_allclose(spread(shifted), spread(ensemble), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["Mixture", "LatentTree", "Circuit"])
+@pytest.mark.parametrize("large", [1e9, 1e15])
+@pytest.mark.parametrize("trees", ["one", "several"])
+def test_leaves_that_a_row_cannot_reach_do_not_drown_its_spread(kind, large, trees):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=3000), rng.random(3000) < 0.5])
+    X[:30, 0] = 50.0
+    far = X[:, 0] > 20
+    tree = DecisionTreeRegressor(max_depth=3, random_state=0)
+    ensemble = read(tree.fit(X, np.where(far, large, X[:, 1])))
+    if trees == "several":  # the large values of two trees cancel, and a third matters too
+        forest = RandomForestRegressor(3, max_depth=4, random_state=0, max_features=None)
+        ensemble = read(forest.fit(X, np.where(far, large, X[:, 1] + (X[:, 0] > 0))))
+    density = kh.LatentTree(2, random_state=0) if kind == "LatentTree" else None
+    density = density or kh.Mixture(2, random_state=0)
+    density = density.fit(X)
+    row = np.array([[0.1, np.nan]])
+    chance = np.exp(density.log_mass(row, {"x1": (0.5, np.inf)}) - density.score_samples(row))
+    fitted = density.to_circuit() if kind == "Circuit" else density
+    expectation = Expectation.of(ensemble, fitted)
+    std, error = expectation.std(expectation.evidence(row))
+    low, high = ensemble.predict(np.array([[0.1, 0.0], [0.1, 1.0]]))
+    expected = np.abs(high - low) * np.sqrt(chance * (1 - chance))
+    assert error == 0 and expected > 0.2
+    np.testing.assert_allclose(std[0], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["tree", "boosted"])

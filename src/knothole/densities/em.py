@@ -291,8 +291,6 @@ class Learner(ABC):
     unit: ClassVar[str] = "components"
     strength: ClassVar[float] = STRENGTH
     one_is_independent: ClassVar[bool] = True
-    # Steps of each stage on a part of the rows.
-    steps_of_stages: ClassVar[int] = SHORT
     rows: WeightedRows
     encoded: Any
     training: Training
@@ -323,6 +321,21 @@ class Learner(ABC):
     def start(self, size: int, prior: Any, number: int) -> Any:
         """Parameters to start with."""
 
+    @property
+    def starts(self) -> tuple[int, int]:
+        """How many starts there are, and the steps of each before the best is chosen."""
+        return self.training.n_init, SHORT
+
+    @property
+    def steps_of_stages(self) -> int:
+        """Steps of each stage on a part of the rows."""
+        return SHORT
+
+    @property
+    def tol(self) -> float:
+        """The gain per row at which training stops."""
+        return self.training.tol
+
     def step(self, parameters: Any, prior: Any) -> tuple[float, Any]:
         """The objective, and the parameters after a step."""
         objective, after = parameters.stepped(parameters.expect(self.encoded), prior)
@@ -343,14 +356,16 @@ class Learner(ABC):
         """
         prior = self.prior(strength)
         few = self.first(FIRST_ROWS)
-        starts = [few.start(size, prior, i) for i in range(self.training.n_init if size > 1 else 1)]
+        number, short = few.starts
+        starts = [few.start(size, prior, i) for i in range(number if size > 1 else 1)]
         parameters = starts[0]
         if len(starts) > 1:
-            runs = [few.train(start, prior, strength, SHORT) for start in starts]
-            parameters = max(runs, key=lambda run: float(run.objective[-1])).parameters
+            runs = [few.train(start, prior, strength, short, held) for start in starts]
+            best = max(runs, key=lambda run: run.objective[-1] if held is None else run.held_out)
+            parameters = best.parameters
         steps = self.steps_of_stages
-        if few is not self and steps > SHORT:
-            parameters = few.train(parameters, prior, strength, steps - SHORT).parameters
+        if few is not self and steps > short:
+            parameters = few.train(parameters, prior, strength, steps - short).parameters
         part = FIRST_ROWS * GROWTH
         while part < len(self.rows):
             parameters = self.first(part).train(parameters, prior, strength, steps).parameters
@@ -366,12 +381,18 @@ class Learner(ABC):
         self, parameters: Any, prior: Any, strength: float, max_iter: int, held: Any = None
     ) -> Run[Any]:
         """EM on its rows from these parameters."""
-        return train(
+        rows = float(self.encoded.weight.sum())
+        run = train(
             lambda parameters: self.step(parameters, prior),
             parameters,
             strength,
-            float(self.encoded.weight.sum()),
-            replace(self.training, max_iter=max_iter),
+            rows,
+            replace(self.training, max_iter=max_iter, tol=self.tol),
             None if held is None else lambda parameters: self.score(parameters, held),
-            LEAST_GAIN * self.training.tol,
+            LEAST_GAIN * self.tol,
         )
+        if run.converged or len(run.objective) < 2:
+            return run
+        # Out of steps, though no more is to be gained than ``training.tol`` asks for.
+        gains = np.diff(run.objective[-3:]) / rows
+        return replace(run, converged=has_converged(gains, self.training.tol))

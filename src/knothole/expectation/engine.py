@@ -132,7 +132,8 @@ class ExactEngine(Engine):
         """Lemmas 1 and 2, over all pairs of trees that serve the same output.
 
         Squares are of leaf values less the mean of their tree's: otherwise a large common value
-        would drown the spread.
+        would drown the spread. Where it drowns all the same, because leaves that the row cannot
+        reach have large values, it is found again from those that it can.
         """
         ensemble = self.ensemble
         mean, error = self.margin(evidence)
@@ -143,7 +144,38 @@ class ExactEngine(Engine):
         for tree, first in enumerate(ensemble.tree_output.tolist()):
             taken[first : first + self.value.shape[1]] += centre[tree]
         variance = centred.squares(evidence) - (mean - taken) ** 2
+        largest = np.maximum.reduceat(np.abs(centred.value), ensemble.leaf_start[:-1], axis=0)
+        scale = np.zeros(ensemble.n_outputs)
+        np.add.at(scale, ensemble.tree_output[:, None] + np.arange(largest.shape[1]), largest)
+        drowned = np.flatnonzero((variance < DROWNED * scale**2).any(axis=1))
+        if len(drowned):
+            variance[drowned] = self._variance_of_reached(evidence[drowned])
         return Moments(mean, np.sqrt(np.maximum(variance, 0.0)), error, np.zeros_like(error))
+
+    def _variance_of_reached(self, evidence: Evidence) -> Floats:
+        """Variances of the margin, from leaf values less the mean of their tree's for the row."""
+        ensemble, one = self.ensemble, copy(self)
+        out = np.empty((len(evidence.points), ensemble.n_outputs))
+        probabilities = self.leaf_probabilities(evidence)
+        for row in range(len(out)):
+            part = slice(*probabilities.indptr[row : row + 2])
+            leaf, probability = probabilities.indices[part], probabilities.data[part, None]
+            tree = ensemble.leaf_tree[leaf]
+            # A mean of differences from a value of the tree, which may be large.
+            first = np.zeros((ensemble.n_trees, self.value.shape[1]))
+            first[tree] = self.value[leaf]
+            apart, away, total = self.value[leaf] - first[tree], np.zeros_like(first), 0.0 * first
+            np.add.at(away, tree, probability * apart)
+            np.add.at(total, tree, np.broadcast_to(probability, apart.shape))
+            one.value = np.zeros_like(self.value)
+            one.value[leaf] = apart - (away / np.where(total > 0, total, 1.0))[tree]
+            out[row] = one.squares(evidence[[row]])[0]
+        return out
+
+
+# Variances that are a smaller part of the square of the largest margin (about the trees' means)
+# have rounding errors of more than a millionth of themselves.
+DROWNED = 1e-9
 
 
 def weighted_values(ensemble: Ensemble) -> Floats:

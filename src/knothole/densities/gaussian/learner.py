@@ -13,7 +13,7 @@ from knothole.arrays import Floats
 from knothole.bits import word_offsets
 from knothole.cached import cached_property
 from knothole.columns.columns import Evidence, Kind, Variable
-from knothole.densities.em import Learner, Training, WeightedRows
+from knothole.densities.em import FIRST_ROWS, Learner, Training, WeightedRows
 from knothole.densities.gaussian.draws import Discrete
 from knothole.densities.gaussian.em import GaussianComponents, Prior, ScoreRows
 from knothole.densities.gaussian.normal_scores import NormalScores
@@ -194,6 +194,18 @@ ROWS_PER_PARAMETER = 4 / 3
 ROWS_TO_GROW = 8192
 # Steps of EM between two splits.
 STEPS_TO_GROW = 4
+# Where values are missing, the likelihood is flat along what they leave open and has more maxima.
+# Tables with as large a share of missing numbers as INCOMPLETE have at least so many starts, of so
+# many steps each, and training on up to FIRST_ROWS rows goes on to so small a part of ``tol``. Of
+# ten tables whose columns vanish as another grows, completed means are off by less than 0.05 in
+# four with one start and all of tol, four with a hundredth of it, eight with four starts of 10
+# steps too, nine with four of 30. On 12 tables with 30 % of the numbers missing at random, or 40 %
+# in half of the columns by others, held-out log p is better in 19 of 24 cases and worse in three,
+# by 0.017 at most.
+INCOMPLETE = 0.1
+STARTS, STEPS_OF_STARTS = 4, 30
+PART_OF_TOL = 0.01
+STEPS_OF_STAGES = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,6 +266,29 @@ class GaussianLearner(Learner):
             rows.evidence, rows.own_weight(), self.scores, self.distributions, rows.order
         )
         return encoded.by_pattern()
+
+    @cached_property
+    def incomplete(self) -> bool:
+        """Whether many numbers are missing."""
+        z = self.encoded.z
+        return bool(z.size and np.isnan(z).mean() >= INCOMPLETE)
+
+    @property
+    def starts(self) -> tuple[int, int]:
+        """More, and longer ones, where numbers are missing."""
+        number, steps = super().starts
+        return (max(number, STARTS), STEPS_OF_STARTS) if self.incomplete else (number, steps)
+
+    @property
+    def steps_of_stages(self) -> int:
+        """More where numbers are missing."""
+        return STEPS_OF_STAGES if self.incomplete else super().steps_of_stages
+
+    @property
+    def tol(self) -> float:
+        """Less where numbers are missing, on rows that steps are quick on."""
+        part = PART_OF_TOL if self.incomplete and len(self.rows) <= FIRST_ROWS else 1.0
+        return part * self.training.tol
 
     def prior(self, strength: float) -> Prior:
         """Centred on the covariance of the scores."""
