@@ -84,17 +84,47 @@ def test_serving(robust, saved, rows, beside, monkeypatch):
 def test_logging(robust, rows, beside, tmp_path, monkeypatch):
     needed("mlflow", "it is large; pip install mlflow-skinny is enough")
     import mlflow
-    from mlflow_log import log
+    from mlflow_log import as_logged, log
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
     with mlflow.start_run():
         uri = log(robust, "wear", rows)
-    found = mlflow.pyfunc.load_model(uri).predict(rows)
+    assert mlflow.models.get_model_info(uri).signature is not None
+    loaded = mlflow.pyfunc.load_model(uri)
+    found = loaded.predict(rows)
     prediction, std = robust.predict(rows, return_std=True)
     np.testing.assert_array_equal(found["prediction"], prediction)
     np.testing.assert_array_equal(found["std"], std)
+    # A column that is not sent is missing in every row.
+    found = loaded.predict(rows[["temperature", "pressure"]])
+    prediction = robust.predict(rows.assign(vibration=np.nan))
+    np.testing.assert_array_equal(found["prediction"], prediction)
+    # Whole numbers, nullable or not, are sent as floats; as they are, MLflow refuses them.
+    whole = rows.assign(temperature=pd.array([1, None, 3], dtype="Int64"))
+    with pytest.raises(mlflow.exceptions.MlflowException, match="Can not safely convert Int64"):
+        loaded.predict(whole)
+    found = loaded.predict(as_logged(whole))
+    prediction = robust.predict(rows.assign(temperature=[1.0, np.nan, 3.0]))
+    np.testing.assert_array_equal(found["prediction"], prediction)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_nullable_integers_cost_the_signature(robust, rows, beside):
+    """What the page warns of: MLflow refuses the table that a signature was inferred from."""
+    needed("mlflow", "it is large; pip install mlflow-skinny is enough")
+    import mlflow
+    from mlflow.models.utils import _enforce_schema
+
+    table = pd.DataFrame({"age": pd.array([3, None], dtype="Int64")})
+    inferred = mlflow.models.infer_signature(table)
+    with pytest.raises(ValueError, match="cannot convert NA to integer"):
+        _enforce_schema(table, inferred.inputs)
+    from mlflow_log import as_logged, signature
+
+    sent = _enforce_schema(as_logged(table), signature(table).inputs)
+    assert sent["age"].tolist()[0] == 3.0 and np.isnan(sent["age"].tolist()[1])
 
 
 @pytest.mark.filterwarnings("ignore")

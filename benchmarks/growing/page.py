@@ -78,7 +78,7 @@ themselves.
 - **Time and memory.** There are up to 8 times as many rows to train on, and the estimator is
   trained once more without draws, for the density to be chosen with. Densities over
   $(X, y)$ are learned for all rows, for the form of y, and for each fifth. Draws take up 8
-  bytes an entry, and the library's own copy of them; beyond `memory` (2 GiB) fewer are drawn, at
+  bytes an entry, and the library's own copy of them; beyond 2 GiB fewer are drawn, at
   least one.
 
 CPU time by library, as multiples of training on the table as it is, without the densities: kin8nm,

@@ -17,7 +17,7 @@ class Wrapped(mlflow.pyfunc.PythonModel):
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        prediction, std = self.robust.predict(model_input, return_std=True)
+        prediction, std = self.robust.predict(model_input, return_std=True, absent="missing")
         return pd.DataFrame({"prediction": prediction, "std": std}, index=model_input.index)
 
 
