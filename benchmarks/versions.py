@@ -6,6 +6,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 _LIBRARIES = ("knothole", "numpy", "scipy", "scikit-learn", "pandas")
 _MODELS = ("xgboost", "xgboost-cpu", "lightgbm", "miceforest", "MissForest", "ydf")
+#: Those that results of other methods than knothole's depend on.
+OF_RIVALS = (*_LIBRARIES[1:], *_MODELS)
 
 
 def versions() -> dict[str, str]:

@@ -25,6 +25,7 @@ import pandas as pd
 from benchmarks.suite import analysis, datasets, runner
 from benchmarks.suite.peers.roster import OWN, UNCORRECTED, all_peers, idle
 from benchmarks.suite.scenarios import SETTINGS, Mechanism, Scenario
+from benchmarks.versions import OF_RIVALS
 from knothole.errors import InvalidInput
 
 SEEDS = (
@@ -152,8 +153,10 @@ def take_rivals(plan: runner.Plan, folder: Path, page: Path) -> int:
     if found is None:
         raise InvalidInput(f"{os.fspath(page)!r} has no results of {setting!r} to take rivals of.")
     asked["scenarios"] = [scenario.name for scenario in plan.scenarios]
+    # knothole's own version says nothing of rivals, nor do libraries that results no longer depend on.
     stands, asked = (
-        each | {"versions": {**each["versions"], "knothole": ""}} for each in (found.about, asked)
+        each | {"versions": {k: v for k, v in each["versions"].items() if k in OF_RIVALS}}
+        for each in (found.about, asked)
     )
     others = [name for name in asked if asked[name] != stands[name]]
     if others:
