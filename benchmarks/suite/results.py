@@ -153,7 +153,7 @@ def take_rivals(plan: runner.Plan, folder: Path, page: Path) -> int:
     if found is None:
         raise InvalidInput(f"{os.fspath(page)!r} has no results of {setting!r} to take rivals of.")
     asked["scenarios"] = [scenario.name for scenario in plan.scenarios]
-    # knothole's own version says nothing of rivals, nor do libraries that results no longer depend on.
+    # What knothole itself is or depends on says nothing of the others.
     stands, asked = (
         each | {"versions": {k: v for k, v in each["versions"].items() if k in OF_RIVALS}}
         for each in (found.about, asked)
