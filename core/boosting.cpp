@@ -1,11 +1,11 @@
 // Small boosted trees on codes, grown as scikit-learn's HistGradientBoosting grows them.
 //
-// The leaf whose split gains most is split next. Sums of slopes g and curvatures h over its rows, by column and code,
-// tell what a split gains, with NaN on either side:
+// The leaf with the best split is divided next. Sums of slopes g and curvatures h over its rows, by column and code, give the
+// gain of every split, with NaN on either side:
 //
 //     g_l^2 / (h_l + penalty) + g_r^2 / (h_r + penalty) - g^2 / (h + penalty).
 //
-// Of two children, sums are taken over the rows of the smaller one, and the other has what is left of their parent's.
+// Sums are computed over the rows of the smaller of two children, and subtracted from the parent's for the other.
 // O(rows * columns * depth).
 #include "module.hpp"
 
@@ -15,9 +15,9 @@
 
 namespace {
 
-// What trees are like.
+// Limits of a tree.
 constexpr Index LEAVES = 16, NODES = 2 * LEAVES - 1;
-// Codes of numbers at most; NaN has the one after those of its column.
+// The most codes of numbers; NaN has the code after the last of its column.
 constexpr Index DISTINCT = 64, CODES = DISTINCT + 1;
 constexpr double LEAST_ROWS = 15, LEAST_CURVATURE = 1e-3, RATE = 0.1, PENALTY = 1.0;
 
@@ -29,15 +29,15 @@ struct Sum {
 struct Node {
     Index feature = 0, code = 0;
     bool missing_left = false;
-    Index left = -1;  // the right child follows; -1 of leaves
+    Index left = -1;  // the right child follows; -1 at leaves
     Index start = 0, stop = 0;  // its rows
-    Index place = 0;            // of its sums
+    Index place = 0;            // position of its sums
     double value = 0.0, gain = 0.0, g = 0.0, h = 0.0, left_g = 0.0, left_h = 0.0;
 
     Index size() const { return stop - start; }
 };
 
-// Rows with a code up to `code` go to the node `left` (negative of leaves), the others to the next.
+// Rows with a code up to `code` go to the node `left` (negative at leaves), others to the next.
 struct Tree {
     View<std::int64_t, 1> feature, code, left;
     View<bool, 1> missing_left;
@@ -59,7 +59,7 @@ class Grower {
         : code_(code), width_(width), slope_(slope), curvature_(curvature), rows_(slope[0]), others_(slope[0]),
           sums_(new Sum[LEAVES * width[0] * CODES]) {}
 
-    // Grow the tree; returns how many nodes it has.
+    // Grow the tree; returns the number of its nodes.
     Index grow() {
         Node& root = node[0];
         root = Node();
@@ -69,7 +69,7 @@ class Grower {
             root.g += slope_(i);
             root.h += curvature_(i);
         }
-        Index left = 0, right = 0, small = 0, large = 0;  // who is looked at next, from left to right
+        Index left = 0, right = 0, small = 0, large = 0;  // nodes examined next, from left to right
         while (right < NODES - 1) {
             if (node[large].size() >= 2 * LEAST_ROWS) {
                 node[small].place = (right + 1) / 2;
@@ -113,7 +113,7 @@ class Grower {
     Sum* sums(const Node& of) { return sums_.get() + of.place * width_[0] * CODES; }
     static Sum& entry(Sum* sums, Index column, Index code) { return sums[column * CODES + code]; }
 
-    // Sums over a node's rows by column and code.
+    // Sums over a node's rows, by column and code.
     void add_up(const Node& of) {
         Sum* own = sums(of);
         const Index n_columns = width_[0];
@@ -132,7 +132,7 @@ class Grower {
         }
     }
 
-    // From the sums of a node those of its smaller child: what is left is the other's. Of no rows exactly nothing.
+    // Subtract a node's smaller child's sums from its own, which gives the other child's. Sums over no rows are exactly 0.
     void take_off(Sum* small, Sum* large) {
         for (Index j = 0; j < width_[0]; ++j)
             for (Index c = 0; c <= width_(j); ++c) {
@@ -143,7 +143,7 @@ class Grower {
             }
     }
 
-    // Find the split of a node that gains most.
+    // Find the best split of a node.
     void seek(Node& of) {
         const double without = -of.g * of.value, n = double(of.size());
         double best = without;  // what both sides together must exceed
@@ -157,7 +157,7 @@ class Grower {
                 const Index steps = width - 1 + (missing && !backwards);
                 for (Index step = 0; step < steps; ++step) {
                     const Index c = backwards ? width - 1 - step : step;
-                    if (own[c].n == 0) continue;  // the same split as before: rounding must not prefer it
+                    if (own[c].n == 0) continue;  // the same split as before: rounding must not decide
                     near.g += own[c].g;
                     near.h += own[c].h;
                     near.n += own[c].n;
@@ -166,7 +166,7 @@ class Grower {
                     if (n - near.n < LEAST_ROWS || far_h < LEAST_CURVATURE) break;
                     const double one = near.h + PENALTY, other = far_h + PENALTY;
                     const double both = near.g * near.g * other + far_g * far_g * one, unit = one * other;
-                    if (both > best * unit) {  // a division would take as long as all the rest
+                    if (both > best * unit) {  // a division would take as long as everything else
                         best = both / unit;
                         of.gain = best - without;
                         of.feature = j;
@@ -180,7 +180,7 @@ class Grower {
         }
     }
 
-    // Bring the rows that go left before the others, all in their order; returns where these begin.
+    // Move the rows that go left before the others, keeping the order of both; returns where the others begin.
     Index divide(const Node& of) {
         Index at = of.start, n_others = 0;
         const Index nan = width_(of.feature);

@@ -9,7 +9,7 @@ namespace {
 
 double entropy_term(double p) { return p > 0.0 ? p * std::log(p) : 0.0; }
 
-// sum_ab p_ab log p_ab - sum_a p_a log p_a - sum_b p_b log p_b, less what chance alone gives: (a - 1)(b - 1) / (2 n) for
+// sum_ab p_ab log p_ab - sum_a p_a log p_a - sum_b p_b log p_b, minus its expectation by chance, (a - 1)(b - 1) / (2 n) for
 // a and b codes that occur, n = (sum w)^2 / sum w^2. Fills out[u, v] for start <= u < stop and v > u.
 // O(pairs * (rows + codes^2)).
 void information(nb::object codes_, nb::object weight_, Index start, Index stop, Index n_codes, nb::object out_) {

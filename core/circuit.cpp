@@ -1,4 +1,4 @@
-// Leaves that agree with what is observed of rows. O(rows * nodes that are reached).
+// Leaves compatible with the observed values of rows. O(rows * nodes that are reached).
 #include "module.hpp"
 #include "nodes.hpp"
 
@@ -6,7 +6,7 @@
 
 namespace {
 
-// Call f(row, leaf) for all leaves that agree with rows, tree by tree.
+// Call f(row, leaf) for all leaves compatible with the rows, tree by tree.
 template <class F>
 void for_leaves(View<const double, 2> points, const NodeArrays& nodes, F f) {
     const bool finite = std::none_of(points.data, points.data + points.size(), [](double x) { return x == INF; });
@@ -59,7 +59,7 @@ Index list_leaves(nb::object points_, nb::object nodes_, nb::object row_, nb::ob
 }  // namespace
 
 void bind_circuit(nb::module_& m) {
-    m.def("count_leaves", &count_leaves, nb::arg("points"), nb::arg("nodes"), "Number of (row, leaf) where the leaf agrees with the row.");
+    m.def("count_leaves", &count_leaves, nb::arg("points"), nb::arg("nodes"), "Number of pairs (row, leaf) whose leaf is compatible with the observed values.");
     m.def("list_leaves", &list_leaves, nb::arg("points"), nb::arg("nodes"), nb::arg("row"), nb::arg("leaf"),
-          "List (row, leaf), tree by tree, as far as there is room; returns their number.");
+          "List the pairs (row, leaf), tree by tree, until out is full; returns their number.");
 }

@@ -1,7 +1,7 @@
-// From rows of columns to what is known of each variable: points, and sets of the categories that are left.
+// From rows of columns to evidence about each variable: points, and sets of the categories that remain possible.
 //
-// An entry that is marked as missing says nothing; a NaN that is not marked is "not recorded", which is a state of
-// nullable variables alone. O(rows * columns).
+// A marked entry is missing; a NaN that is not marked is "not recorded", which only nullable variables can be.
+// O(rows * columns).
 #include "bits.hpp"
 #include "module.hpp"
 #include "vectors.hpp"
@@ -17,7 +17,7 @@ constexpr double NOT_A_NUMBER = std::numeric_limits<double>::quiet_NaN();
 // The point of a numeric variable that is not recorded.
 constexpr double NOT_RECORDED = std::numeric_limits<double>::infinity();
 
-// What is found in a row; all after RESTRICTED are problems.
+// What a row contains; everything after RESTRICTED is an error.
 enum Found { POINTS, RESTRICTED, NOT_NULLABLE, NOT_A_CODE, NOT_A_DUMMY, TWO_ONES, NO_CATEGORY, BOTH };
 constexpr const char* NAMES[] = {"POINTS", "RESTRICTED", "NOT_NULLABLE", "NOT_A_CODE", "NOT_A_DUMMY", "TWO_ONES", "NO_CATEGORY", "BOTH"};
 
@@ -25,14 +25,14 @@ constexpr const char* NAMES[] = {"POINTS", "RESTRICTED", "NOT_NULLABLE", "NOT_A_
 // one, then "not recorded" if it is a state.
 struct Variables {
     View<const std::int64_t, 1> start, members, n_levels;
-    View<const bool, 1> block, nullable;
+    View<const bool, 1> one_hot, nullable;
 
     template <class Reader>
     static void fields(Variables& self, Reader& read) {
         read("start", self.start, {Dim("variables", 1)});
         read("members", self.members, {"members"});
         read("n_levels", self.n_levels, {"variables"});
-        read("block", self.block, {"variables"});
+        read("one_hot", self.one_hot, {"variables"});
         read("nullable", self.nullable, {"variables"});
     }
 
@@ -48,7 +48,7 @@ struct Variables {
 
 using Point = std::pair<Found, double>;
 
-// What an entry says of a categorical column.
+// The point for an entry of a categorical column.
 Point category_point(double x, bool missing, std::int64_t n_levels, bool nullable) {
     if (missing) return {POINTS, NOT_A_NUMBER};
     if (std::isnan(x)) return nullable ? Point{POINTS, double(n_levels - 1)} : Point{NOT_NULLABLE, NOT_A_NUMBER};
@@ -56,8 +56,8 @@ Point category_point(double x, bool missing, std::int64_t n_levels, bool nullabl
     return {NOT_A_CODE, NOT_A_NUMBER};
 }
 
-// What a row says of a one-hot block.
-Point block_point(const double* row, const bool* missing, const std::int64_t* dummies, Index n_dummies, std::int64_t n_levels, bool nullable) {
+// The point for a one-hot group.
+Point one_hot_point(const double* row, const bool* missing, const std::int64_t* dummies, Index n_dummies, std::int64_t n_levels, bool nullable) {
     Index n_missing = 0, n_unrecorded = 0, one = -1, last_missing = -1;
     for (Index c = 0; c < n_dummies; ++c) {
         const double x = row[dummies[c]];
@@ -86,7 +86,7 @@ Point block_point(const double* row, const bool* missing, const std::int64_t* du
     return {RESTRICTED, NOT_A_NUMBER};
 }
 
-// Branch-free: which entries are missing cannot be predicted.
+// Branch-free: a branch on missing entries would be mispredicted.
 Index read_numbers(nb::object X_, nb::object missing_, nb::object nullable_, nb::object points_) {
     Arguments arguments;
     auto X = arguments.array<const double, 2>("X", X_, {"rows", "variables"});
@@ -139,7 +139,7 @@ nb::tuple read_categories(nb::object X_, nb::object missing_, nb::object variabl
                 const std::int64_t *columns = variables.members.data + first, n_levels = variables.n_levels(v);
                 const bool nullable = variables.nullable(v);
                 const auto [kind, point] =
-                    variables.block(v) ? block_point(X.at(i), missing.at(i), columns, variables.start(v + 1) - first, n_levels, nullable)
+                    variables.one_hot(v) ? one_hot_point(X.at(i), missing.at(i), columns, variables.start(v + 1) - first, n_levels, nullable)
                                        : category_point(X(i, *columns), missing(i, *columns), n_levels, nullable);
                 points(i, v) = point;
                 if (kind == POINTS) continue;
@@ -183,7 +183,7 @@ void read_allowed(nb::object missing_, nb::object variables_, nb::object categor
             const std::int64_t* dummies = variables.members.data + variables.start(v);
             const Index n_dummies = variables.start(v + 1) - variables.start(v);
             bool whole = true;
-            if (variables.block(v))
+            if (variables.one_hot(v))
                 for (Index c = 0; c < n_dummies; ++c) whole &= missing(i, dummies[c]);
             for (Index c = 0; c < n_levels; ++c) {
                 const bool baseline = c >= n_dummies && c < n_levels - variables.nullable(v);
@@ -197,7 +197,7 @@ void read_allowed(nb::object missing_, nb::object variables_, nb::object categor
 void bind_columns(nb::module_& m) {
     for (int found = POINTS; found <= BOTH; ++found) m.attr(NAMES[found]) = found;
     m.def("read_numbers", &read_numbers, nb::arg("X"), nb::arg("missing"), nb::arg("nullable"), nb::arg("points"),
-          "Points of numeric variables; returns the first row with a NaN that should not be, or -1.");
+          "Points of numeric variables; returns the first row with a NaN that is not allowed, or -1.");
     m.def("read_categories", &read_categories, nb::arg("X"), nb::arg("missing"), nb::arg("variables"), nb::arg("categorical"),
           nb::arg("points"), "Points of categorical variables; returns what was found, and a problem's row and variable.");
     m.def("read_allowed", &read_allowed, nb::arg("missing"), nb::arg("variables"), nb::arg("categorical"), nb::arg("offsets"),

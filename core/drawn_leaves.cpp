@@ -1,4 +1,4 @@
-// The leaves that draws of incomplete rows fall into, and sums over draws by leaf.
+// The leaves that draws of incomplete rows reach, and sums over draws by leaf.
 //
 // Numbers of leaves are as small as the largest tree allows: uint8, uint16 or uint32.
 #include "bits.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 // Draws of a word.
 constexpr Index WORD = 64;
-// Sums that draws next to each other, which are often in the same leaf, go to: none waits for another.
+// Partial sums for consecutive draws, which are often in the same leaf: none waits for another.
 constexpr Index LANES = 8;
 
 // Call f with a value of the type that leaf numbers have.
@@ -20,8 +20,8 @@ void with_numbers(nb::handle numbers, F f) {
     f(std::uint32_t());
 }
 
-// Write the leaf of each draw of a word. Entry by entry a row's leaves are listed, tree by tree up to ends[row, tree];
-// the mask of an entry tells which draws reach its leaf. A complete row is one draw. O(entries + rows * trees * draws).
+// Write the leaf of each draw of a word. A row's entries are listed tree by tree, those of a tree up to ends[row, tree];
+// the mask of an entry has the draws that reach its leaf. A complete row is one draw. O(entries + rows * trees * draws).
 void place_leaves(nb::object leaf_, nb::object mask_, nb::object ends_, nb::object leaf_start_, nb::object first_,
                   nb::object incomplete_, nb::object out_) {
     with_numbers(out_, [&](auto kind) {
@@ -54,7 +54,7 @@ void place_leaves(nb::object leaf_, nb::object mask_, nb::object ends_, nb::obje
     });
 }
 
-// out[leaf] = sum of weight * values over the draws in a leaf, from an output on.
+// out[leaf] = sum of weight * values over the draws in a leaf, for outputs from `output` on.
 void sum_by_leaf(nb::object leaf_, nb::object weight_, nb::object values_, Index output, nb::object out_) {
     with_numbers(leaf_, [&](auto kind) {
         Arguments arguments;
@@ -81,7 +81,7 @@ void sum_by_leaf(nb::object leaf_, nb::object weight_, nb::object values_, Index
     });
 }
 
-// Add what the leaves of draws have to margins (draws, outputs), from an output on.
+// Add the leaf values of draws to margins (draws, outputs), from an output on.
 void add_step(nb::object leaf_, nb::object step_, Index output, nb::object out_) {
     with_numbers(leaf_, [&](auto kind) {
         Arguments arguments;
@@ -99,7 +99,7 @@ void add_step(nb::object leaf_, nb::object step_, Index output, nb::object out_)
     });
 }
 
-// Add the weights of draws, from `begin` on, that are in a leaf of one tree and in one of the same or a later tree.
+// Add the weights of draws, from `begin` on, to pairs of leaves: of one tree, and of the same or a later tree.
 // O(draws * trees).
 void add_pairs(nb::object leaf_, Index begin, nb::object weight_, nb::object trees_, Index place, nb::object start_, nb::object out_) {
     with_numbers(leaf_, [&](auto kind) {
@@ -141,7 +141,7 @@ void bind_drawn_leaves(nb::module_& m) {
     m.def("sum_by_leaf", &sum_by_leaf, nb::arg("leaf"), nb::arg("weight"), nb::arg("values"), nb::arg("output"), nb::arg("out"),
           "Weighted values (draws, outputs), from an output on, summed by leaf, (leaves, width).");
     m.def("add_step", &add_step, nb::arg("leaf"), nb::arg("step"), nb::arg("output"), nb::arg("out"),
-          "Add what the leaves of draws have to margins (draws, outputs) from an output on.");
+          "Add the leaf values of draws to margins (draws, outputs), from an output on.");
     m.def("add_pairs", &add_pairs, nb::arg("leaf"), nb::arg("begin"), nb::arg("weight"), nb::arg("trees"), nb::arg("place"),
-          nb::arg("start"), nb::arg("out"), "Add the draws in pairs of leaves of one tree and of itself or a later one.");
+          nb::arg("start"), nb::arg("out"), "Add the weights of draws to pairs of leaves, of one tree and of the same or a later tree.");
 }

@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-// Below it an exponential is 0: the smallest number that is not denormal is about exp(-708).
+// For smaller arguments an exponential is 0: the smallest normal number is about exp(-708).
 constexpr double LEAST = -700.0;
-// Beyond this, the squares of standardised values, times a precision, need not be finite.
+// Bound of standardised values: the squares of larger ones, times a precision, might overflow.
 constexpr double FARTHEST = 1e100;
 
 // exp(y) for y <= 0, to a relative error of about 1e-14: 2^m exp(f) with m whole and f at most log(2) / 2 from 0.
@@ -15,7 +15,7 @@ inline double exponential(double y) {
     const bool some = y > LEAST;
     y = some ? y : 0.0;
     const double m = std::floor(y * LOG2_E + 0.5), f = (y - m * LN_2_HIGH) - m * LN_2_LOW;
-    // Taylor's series: the first term left out is below 1e-16.
+    // Taylor series: the first omitted term is below 1e-16.
     const double e =
         1 + f * (1 + f * (1.0 / 2 + f * (1.0 / 6 + f * (1.0 / 24 + f * (1.0 / 120 + f * (1.0 / 720 + f * (1.0 / 5040 + f * (
         1.0 / 40320 + f * (1.0 / 362880 + f * (1.0 / 3628800 + f * (1.0 / 39916800 + f * (1.0 / 479001600))))))))))));

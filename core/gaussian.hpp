@@ -12,8 +12,8 @@
 // copies of the last one: inner loops run across them.
 //
 // An observed score z_j may have a variance v_j of its own (a repeated value: see normal_scores.py). Log densities are
-// lowered by v_j h_j / 2 with a number h_j of each component, its sharpness along z_j given all other variables that
-// repeat values, which is at least as much as their being observed in part would give.
+// lowered by v_j h_j / 2, where h_j is the sharpness of the component along z_j given all other variables with repeated
+// values: an upper bound of the sharpness if these are only partly observed.
 #pragma once
 #include "exponentials.hpp"
 #include "vectors.hpp"
@@ -23,12 +23,12 @@
 #include <limits>
 
 constexpr double LOG_TWO_PI = 1.8378770664093454836;
-// Log densities this far below the best have a share that is lost in rounding.
+// A log density this far below the best has a share that is lost to rounding.
 constexpr double FAR_BELOW = -37.0;
-// Factors of a determinant that are multiplied before their logarithm is taken.
+// Factors of a determinant that are multiplied before a logarithm is taken.
 constexpr Index FACTORS = 8;
 
-// A mixture of k components; n is k or some more.
+// A mixture of k components; n >= k is their padded number.
 struct PackedComponents {
     View<const double, 2> mean;        // (d, n)
     View<const double, 3> blocks;      // (d, d, n) the precisions
@@ -44,7 +44,7 @@ struct PackedComponents {
     }
 };
 
-// Which values of a row are observed, and which are missing.
+// The pattern of a row: which values are observed, and which are missing.
 class Pattern {
   public:
     std::vector<Index> observed, missing;
@@ -53,7 +53,7 @@ class Pattern {
         observed.reserve(d);
         missing.reserve(d);
     }
-    // Whether the pattern of a row differs from the one that was read last; the first row's does.
+    // Whether the pattern of a row differs from that of the last row; true for the first row.
     bool differs(const double* z) const {
         Index differences = is_first_;
         for (Index j = 0; j < Index(last_.size()); ++j) differences += std::isnan(z[j]) != std::isnan(last_[j]);
@@ -70,11 +70,11 @@ class Pattern {
     }
 
   private:
-    std::vector<double> last_;  // the row that was read last
+    std::vector<double> last_;  // the last row
     bool is_first_ = true;
 };
 
-// The largest number of missing values of any row of z (rows, d): what scratch memory is needed for.
+// The largest number of missing values of any row of z (rows, d), which scratch memory is needed for.
 inline Index most_missing(const double* z, Index rows, Index d) {
     Index most = 0;
     for (Index n = 0; n < rows; ++n) {
@@ -131,8 +131,8 @@ inline Four larger(Four x, Four y) {
     return (Four)(((FourMask)x & first) | ((FourMask)y & ~first));
 }
 
-// Log joint densities of k components, padded to n with -inf, become responsibilities in place; returns their log sum.
-// Where no component explains the row, all are as good.
+// Turn log joint densities of k components, padded to n with -inf, into responsibilities in place; returns their log
+// sum. If the row is impossible in every component, all are equally likely.
 inline double normalise(double* joint, Index k, Index n) {
     constexpr double INF = std::numeric_limits<double>::infinity();
     Four tops = load(joint), sums = spread(0.0);
@@ -153,7 +153,7 @@ inline double normalise(double* joint, Index k, Index n) {
     return top + std::log(sum);
 }
 
-// A mixture given rows, one pattern at a time. N is the padded number of components.
+// A mixture given rows, one pattern after another. N is the padded number of components.
 template <class N>
 class Conditional {
   public:
@@ -179,7 +179,7 @@ class Conditional {
     double* entry(Index i, Index j) { return &lower[(i * most + j) * n]; }
     const double* inverse_pivot(Index i) { return entry(i, i); }
 
-    // Read the pattern of a row, and factorise P_mm if it is a new one; returns whether it is.
+    // Read the pattern of a row, and factorise P_mm if it is new; returns whether it is.
     bool read(const double* z) {
         if (!pattern.differs(z)) return false;
         pattern.read(z);

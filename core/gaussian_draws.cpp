@@ -1,8 +1,8 @@
 // Draws of a Gaussian mixture's missing values, 64 at a time, and the normals of single missing numbers.
 //
-// For every row with missing values: the responsibilities of the components given what is observed; the first uniform
-// number of a draw chooses its component, the others, through the normal quantile, its missing values: a variable has the
-// same coordinate whatever else is missing. One small Cholesky factor per pattern serves responsibilities and draws alike.
+// For every row with missing values: the responsibilities of the components given the observed values. The first uniform
+// number of a draw chooses its component; the others become its missing values, through the normal quantile. A variable has
+// the same coordinate whatever else is missing. One small Cholesky factor per pattern serves responsibilities and draws.
 // O(d^2) a row and component, and O(m^2) a draw.
 #include "bits.hpp"
 #include "gaussian.hpp"
@@ -63,12 +63,12 @@ struct Tables {
     }
 };
 
-// What is known of rows.
+// The evidence of rows.
 struct Known {
     View<const double, 2> points;  // (rows, evidence variables) what is known of each variable, as in Evidence
     View<const Word, 2> allowed;   // (rows, words) sets of categories; (rows, 0) where there are none
-    View<const double, 3> odds;    // (rows or 1, hypotheses, variables) what missing values say under each hypothesis
-    View<const double, 2> chance;  // (rows or 1, hypotheses) how probable these are
+    View<const double, 3> odds;    // (rows or 1, hypotheses, variables) odds of missing values under each hypothesis
+    View<const double, 2> chance;  // (rows or 1, hypotheses) probabilities of the hypotheses
 
     static Known read(Arguments& arguments, nb::handle points, nb::handle allowed, nb::handle odds, nb::handle chance, const Tables& tables) {
         Known out;
@@ -85,7 +85,7 @@ struct Known {
     }
 };
 
-// One row after the other: its scores, the shares of components, and draws.
+// One row at a time: its scores, the shares of components, and draws.
 template <class N>
 class RowDraws {
   public:
@@ -108,10 +108,10 @@ class RowDraws {
         return missing > 0;
     }
 
-    // Whether a numeric variable has no score.
+    // Whether the score of a numeric variable is missing.
     bool lacks(Index j) const { return std::isnan(score_[j]); }
 
-    // Read a row: the shares of components, of all hypotheses together.
+    // Read a row and compute the shares of components, summed over hypotheses.
     void read(Index row) {
         row_ = row;
         read_scores();
@@ -123,8 +123,8 @@ class RowDraws {
         add_hypotheses();
     }
 
-    // One word of draws of the missing values. `uniform` (coordinates, draws) begins at the word; `normal` (d, 64) are its
-    // coordinates of numbers as normals. Draws go to out (variables, draws), which begins at the word, too.
+    // One word of draws of the missing values. `uniform` (coordinates, draws) starts at the word; `normal` (d, 64) has its
+    // coordinates of numbers as normals. Draws are written to out (variables, draws), which starts at the word too.
     void draw(const double* uniform, Index n_coordinates, const double* normal, double* out, Index n_draws) {
         const double* points = known.points.at(row_);
         const std::vector<Index>& missing = given.pattern.missing;
@@ -214,16 +214,16 @@ class RowDraws {
         }
     }
 
-    // Whether the row's set of codes, whose first word is given, has a code; all do without words.
+    // Whether a row's set of codes, given by its first word, has a code; without words every code is possible.
     bool allows(Index first, Index code) const { return known.allowed[1] == 0 || first < 0 || has(known.allowed.at(row_), first, code); }
 
-    // The code that a point says, -1 if it is missing.
+    // The code for a point, -1 if it is missing.
     static Index known_code(double x, bool flag) {
         if (std::isnan(x)) return -1;
         return flag ? Index(std::isinf(x)) : Index(x);
     }
 
-    // How many times as likely "not recorded" is under a hypothesis.
+    // The factor of "not recorded" in the likelihood of a missing value, under a hypothesis.
     double ratio_of(Index h, Index v) const { return v < known.odds[2] ? known.odds(known.odds[0] == 1 ? 0 : row_, h, v) : 1.0; }
 
     // Add log p of the row's discrete variables, under a hypothesis, to the log joint density of each component.
@@ -250,7 +250,7 @@ class RowDraws {
         }
     }
 
-    // Make probabilities of the log joint densities of numbers, over the hypotheses of the row.
+    // Turn log joint densities of numbers into probabilities, over the hypotheses of the row.
     void add_hypotheses() {
         const Index n = given.n;
         const double* chance = known.chance.at(known.chance[0] == 1 ? 0 : row_);
@@ -283,8 +283,8 @@ class RowDraws {
         return low == high ? low : -1;
     }
 
-    // Give the draws of a word to components, by the first coordinate of their points. A component's own draws are in the
-    // order of the word.
+    // Assign the draws of a word to components, by the first coordinate of their points. A component's draws stay in
+    // the order of the word.
     void allot(const double* uniform) {
         const Index alone = only_component(uniform);
         in_order_ = alone >= 0;
@@ -319,7 +319,7 @@ class RowDraws {
             middle_[i] = variance * given.solved[i * n + c];
         }
         for (; start + 4 * AT_ONCE <= stop; start += 4 * AT_ONCE) draw_some<4>(c, start);
-        // What is written after the last draw, others write over or nobody reads.
+        // Entries written after the last draw are overwritten later, or never read.
         for (; start < stop; start += AT_ONCE) draw_some<1>(c, start);
     }
 
@@ -343,8 +343,8 @@ class RowDraws {
         }
     }
 
-    // A code of distribution e for each draw, from its component's probabilities. The last one, "not recorded", is so many
-    // times as likely as the draw's hypothesis says.
+    // A code of distribution e for each draw, from its component's probabilities. The last code, "not recorded", is more
+    // or less likely by the factor of the draw's hypothesis.
     void draw_codes(Index e, const double* uniform) {
         const Discrete& discrete = tables.discrete;
         const Index start = discrete.first_code(e), n_codes = discrete.first_code(e + 1) - start, first = discrete.first_word(e);
@@ -390,9 +390,9 @@ class RowDraws {
     }
 };
 
-// Draw the missing values of rows. uniform (rows or 1, coordinates, draws) becomes draws: of the component, of numbers, of
-// codes, of hypotheses; a single set serves all rows. out (rows, variables, draws): missing values are written for all
-// draws, everything else is left as it is.
+// Draw the missing values of rows. The coordinates of uniform (rows or 1, coordinates, draws) are: the component, numbers,
+// codes, hypotheses; a single set is used for all rows. Missing values are written to out (rows, variables, draws);
+// everything else is left unchanged.
 void fill_draws(nb::object tables_, nb::object points_, nb::object allowed_, nb::object odds_, nb::object chance_, nb::object uniform_,
                 nb::object out_) {
     Arguments arguments;

@@ -1,8 +1,8 @@
 // EM for Gaussian mixtures on rows with missing values: inverses, log densities, conditional moments, expectations.
 //
-// In EM, E[log p] takes the place of log p for an observed score z_j with a variance v_j of its own: it lowers log p by
-// v_j (S_oo^-1)_jj / 2, and the expected second moments grow by v_j g g', where g is how all variables move with z_j: 1 at
-// j, -P_mm^-1 P_mj at the missing values. What depends on the pattern of missing values alone is computed once for
+// In EM, E[log p] takes the place of log p for an observed score z_j with a variance v_j of its own. It lowers log p by
+// v_j (S_oo^-1)_jj / 2, and the expected second moments grow by v_j g g', where g is the change of all variables with z_j:
+// 1 at j, -P_mm^-1 P_mj at the missing values. What depends on the pattern of missing values alone is computed once for
 // consecutive rows that share it: O(m^3 + repeats m^2) a pattern, O(m^2 + d) a row, in each component.
 #include "gaussian.hpp"
 
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Shares below this are nothing, beside the rounding of sums over rows.
+// Smaller shares are negligible: below the rounding errors of sums over rows.
 constexpr double NO_SHARE = 1e-12;
 
 // out[c] += factor * sum of x_p[c] y_p for rows p from `first` to `last` of x, c from `from` to `to` (multiples of four).
@@ -31,8 +31,8 @@ void add_rows(double* out, const double* x, const double* y, double factor, Inde
     for (; c < to; c += AT_ONCE) columns(Lanes<1>{}, c);
 }
 
-// Inverses and log determinants of covariances, by Cholesky factors: O(d^3) each. (Not by LAPACK: its threads would get
-// in the way of ours, and change bits with their number.) One that is not positive definite becomes NaN.
+// Inverses and log determinants of covariances, by Cholesky factors: O(d^3) each. (Not by LAPACK, whose threads would
+// compete with ours and whose bits depend on their number.) A matrix that is not positive definite becomes NaN.
 void invert(nb::object covariance_, nb::object precision_, nb::object log_det_) {
     Arguments arguments;
     auto covariance = arguments.array<const double, 3>("covariance", covariance_, {"components", "variables", "variables"});
@@ -150,8 +150,8 @@ struct Sums {
     View<std::int64_t, 1> filled;
 };
 
-// What consecutive rows of one pattern add to the expected second moments: sums of their shares come first, and are
-// multiplied once.
+// The contribution of consecutive rows with one pattern to the expected second moments: their shares are summed first
+// and multiplied once.
 template <class N>
 class SecondMoments {
   public:
@@ -160,7 +160,7 @@ class SecondMoments {
           is_known_(repeats[0]), slope_(repeats[0] * given.most * given.n), sharpness_(repeats[0] * given.n),
           spread_(repeats[0] * given.n) {}
 
-    // (S_oo^-1)_jj of the repeat with number e, which is observed.
+    // (S_oo^-1)_jj of the e-th variable with repeated values, which is observed.
     const double* sharpness(Index e) {
         const Index n = given_.n, j = repeats_(e);
         double *own = &sharpness_[e * n], *slope = &slope_[e * given_.most * n];
@@ -182,7 +182,7 @@ class SecondMoments {
         for (Index e = 0; e < repeats_[0]; ++e)
             if (variance[repeats_(e)] > 0.0) add_times(&spread_[e * n], share, variance[repeats_(e)], n);
     }
-    // Write the sums of the rows of a pattern, before another one is read.
+    // Write the sums over the rows of a pattern, before the next pattern is read.
     void flush() {
         const std::vector<Index>& missing = given_.pattern.missing;
         const Index n = given_.n, most = given_.most, n_missing = Index(missing.size());
@@ -269,7 +269,7 @@ void expect(N n, const Rows& rows, const PackedComponents& packed, View<double, 
                 continue;
             }
             for (Index i = 0; i < n_missing; ++i) r[k * d + missing[i]] = -given.solved[i * n + k];
-            const Index at = sums.filled(k)++;  // no row after this one: what is there has been read
+            const Index at = sums.filled(k)++;  // rows up to this one have been read, so they may be overwritten
             double *first = sums.first.at(k), *to = residual.at(at, k), *scaled = product.at(at, k);
             const double* own = r + k * d;
             Index j = 0;
@@ -291,7 +291,7 @@ void expect(N n, const Rows& rows, const PackedComponents& packed, View<double, 
     if (rows.z[0] > 0) second.flush();
 }
 
-// EM's expectation step over rows, but for sums that are products of matrices.
+// EM's expectation step over rows, without the sums that are products of matrices.
 void expectations(nb::object rows_z, nb::object rows_variance, nb::object rows_weight, nb::object repeats_, nb::object packed_,
                   nb::object residual_, nb::object product_, nb::object joint_, nb::object log_density_, nb::object first_,
                   nb::object second_, nb::object filled_) {

@@ -1,33 +1,33 @@
-// A latent tree once a row is known, and messages in what is left of it.
+// A latent tree given the observed values of a row, and messages in what remains of it.
 //
-// Given x_o, every latent without a missing variable below it is summed out, and so is every chain of latents that lead
-// from one kept latent to the next. What remains is a small tree over the latents of the missing variables (and of their
-// branching points): node i has a constant vector g[i], and a matrix between it and its parent.
+// Given x_o, every latent without a missing variable below it is summed out, and so is every chain of latents between two
+// that remain. What remains is a small tree over the latents of the missing variables and their branching points: node i has
+// a constant vector g[i], and a matrix between it and its parent.
 //
-// Each node has the likelihood e[i] of the region that its variable is confined to, ones at first. A message says how
-// likely all that is confined behind an edge is, given the state of the node that it is sent to: 1 in every state where
-// nothing is confined, so that only messages from confined variables are ever written, and multiplied. One node is in focus:
-// all messages directed towards it are valid. Then the probability of any region of its own variable is one dot product
-// with its belief, and changing e there spoils nothing. Moving the focus to a neighbour costs one product of a matrix and a
-// vector: O(states^2).
+// Each node has the likelihood e[i] of the region that its variable is confined to, initially ones. The message along an
+// edge is the likelihood of everything confined behind the edge, given the state of the receiving node. It is 1 in every
+// state if nothing is confined there, so only messages from confined variables are ever computed and multiplied. One node is
+// in focus: all messages directed towards it are valid. Then the probability of any region of its own variable is one dot
+// product with its belief, and changing its e does not invalidate messages. Moving the focus to a neighbour costs one
+// matrix-vector product: O(states^2).
 //
-// A new message does not overwrite the old one: it goes to the next place of an arena, and the log notes where the old one
-// is. So a walk returns to where it branched by looking the old places up. At the root of a decision tree nothing is
-// confined: there is no message, and any node may be in focus.
+// A new message does not overwrite the old one: it is written to the next place of an arena, and the log records the place of
+// the old one. So a walk returns to a branching point by restoring the old places. At the root of a decision tree nothing is
+// confined: there are no messages, and any node may be in focus.
 //
-// The number of states N is a multiple of four, perhaps one that is known when compiling.
+// The number of states N is a multiple of four, which may be known at compile time.
 #pragma once
 #include "vectors.hpp"
 #include "walk.hpp"
 
-// Make the mean of a vector 1, given its sum; leave zeros alone.
+// Scale a vector to mean 1, given its sum; zeros stay.
 inline void rescale(double* x, double total, Index n) {
     if (total > 0.0) times(x, double(n) / total, n);
 }
 inline void scale(double* x, Index n) { rescale(x, sum(x, n), n); }
 
-// out = matrix @ vector, of a matrix that lies column by column: sixteen rows and two columns at a time, as far as they go,
-// so that sums need not wait for each other.
+// out = matrix @ vector, for a matrix stored by columns: sixteen rows and two columns at a time where possible, so that
+// sums do not wait for each other.
 template <class N>
 void multiply(const double* columns, const double* vector, double* out, N n) {
     const Index last = n - n % 16;
@@ -95,7 +95,7 @@ struct Latents {
 template <class N>
 class LatentMessages {
   public:
-    // Moves of the focus that the log must have room for: a position moves it once for each of its frames, and there may be two.
+    // The most moves of the focus in the log: one for each frame of a position, and there may be two positions.
     LatentMessages(const Latents& latents, Index depth, N states)
         : active(latents.n()), belief((latents.n() + depth) * states), latents(latents), n(latents.n()), states(states), with_active(n),
           slot(n), message(n * states), local(n * states), buffer(states * states), parent(n), child(n), sibling(n), g(n * states),
@@ -105,15 +105,15 @@ class LatentMessages {
     }
 
     std::vector<char> active;  // (latents,) whether a latent's variable is missing, and trees split on it
-    Room<double> belief;       // (latents + depths, states) of each node where nothing is confined; see LatentWalk
+    Room<double> belief;       // (latents + depths, states) of each node if nothing is confined; see LatentWalk
     Index focus = 0;           // the node in focus
-    Index confined = 0;        // how many variables are confined
+    Index confined = 0;        // number of confined variables
 
     Index node_of(Index v) const { return slot[v]; }
     Index length() const { return Index(log.size()); }
     Index n_nodes() const { return nodes; }
 
-    // e where a node's variable is not confined, or of the side of a split.
+    // e of a node whose variable is not confined, or of a side of a split.
     double* likelihood_at(Index where) { return e.data() + where * states; }
     // e of a node: ones where its variable is not confined.
     const double* likelihood(Index node) const {
@@ -122,7 +122,7 @@ class LatentMessages {
     }
     // Confine the variable of a node to a side of a split.
     void confine(Index node, Index where) { renew(2 * n + node, where); }
-    // From now on e changes where it is: what it says is never left out.
+    // From now on e is changed in place, so it is always multiplied in.
     void confine_in_place() {
         for (Index node = 0; node < nodes; ++node) place[2 * n + node] = node, count[node] = 1;
     }
@@ -169,15 +169,15 @@ class LatentMessages {
         }
         for (Index node = 0; node < nodes; ++node) {
             combine(g.data() + node * states, node, NOBODY, belief.data() + node * states);
-            place[node] = place[n + node] = NOWHERE;  // nobody later needs these two
+            place[node] = place[n + node] = NOWHERE;  // these two are no longer needed
         }
     }
 
-    // Bring another node into focus, one edge at a time; write its belief, for now.
+    // Move the focus to another node, edge by edge, and write its current belief.
     void move_focus(Index to, double* out) {
         const std::int32_t* ways = toward.data() + to * n;
         Index node = focus;
-        // Most often this is all that there is to send on: e at first, then what has just arrived.
+        // Usually this is all there is to send on: first e, then the message that has just arrived.
         const double* x = likelihood(node);
         bool arrived = false;
         while (node != to) {
@@ -207,7 +207,7 @@ class LatentMessages {
             combine(first, to, NOBODY, out);
     }
 
-    // Return to the places there were when the log had length `mark`, and to their focus.
+    // Restore the places at the time when the log had length `mark`, and the focus at that time.
     void undo(Index mark, Index before) {
         while (length() > mark) {
             const Entry& last = log.back();
@@ -219,20 +219,20 @@ class LatentMessages {
     }
 
   private:
-    // A latent's number in the reduced tree, before it has one.
+    // Entries of `slot` for latents without a number in the reduced tree.
     static constexpr Index SUMMED_OUT = -1, KEPT = -2;
-    // Factors after which a product is scaled: so many vectors of mean 1 neither vanish nor overflow.
+    // Products are rescaled after so many factors: so many vectors of mean 1 neither vanish nor overflow.
     static constexpr Index FACTORS = 8;
-    // States that are less likely than this, in view of what is known, are impossible.
+    // States that are less likely than this, given what is known, count as impossible.
     static constexpr double SMALL = 1e-280;
-    // For `combine`: no neighbour is left out (-1 stands for the parent of the root).
+    // For `combine`: include all neighbours (-1 stands for the parent of the root).
     static constexpr Index NOBODY = -2;
     // The place of a message, or of e, that is 1 in every state.
     static constexpr Index NOWHERE = -1;
 
     // ---- the reduced tree
 
-    // Likelihood of what is known at and below latent v, unless an active one is in between.
+    // Likelihood of what is known at and below latent v, up to active latents.
     void gather_below(Index v, const double* like) {
         double* here = local.data() + v * states;
         copy(here, like + v * states, states);
@@ -255,8 +255,8 @@ class LatentMessages {
         }
     }
 
-    // Probability of a latent's states and what is known outside of its subtree, as a message. Only for latents from the root
-    // down to the first that is kept.
+    // Probability of a latent's states together with what is known outside of its subtree, as a message. Only for latents
+    // from the root down to the first that stays in the reduced tree.
     void outside(Index v) {
         double* out = message.data() + v * states;
         const Index above = latents.parent(v);
@@ -267,7 +267,7 @@ class LatentMessages {
         scale(out, states);
     }
 
-    // Give a latent the next number; connect it to the last kept latent above it.
+    // Give a latent the next number in the reduced tree; connect it to its nearest ancestor there.
     void keep(Index v) {
         const Index size = states * states, node = nodes++;
         slot[v] = node;
@@ -308,7 +308,7 @@ class LatentMessages {
 
     // ---- messages
 
-    // Product of a vector and all messages that reach a node, but for one neighbour's.
+    // Product of a vector and all messages to a node, except that of one neighbour.
     void combine(const double* first, Index node, Index without, double* out) {
         copy(out, first, states);
         if (parent[node] != without && place[n + node] != NOWHERE) product(out, out, arena.data() + place[n + node] * states, states);
@@ -320,14 +320,14 @@ class LatentMessages {
             }
     }
 
-    // Note the neighbour of each node that is next on the way to a target.
+    // Find the next node on the way from each node to a target.
     void find_ways(Index to) {
         std::int32_t* ways = toward.data() + to * n;
         for (Index node = 0; node < nodes; ++node) ways[node] = parent[node];
         for (Index node = to; parent[node] >= 0; node = parent[node]) ways[parent[node]] = std::int32_t(node);
     }
 
-    // Give an edge's message, or a node's e, a new place, and note it in the log.
+    // Give an edge's message, or a node's e, a new place, and record it in the log.
     void renew(Index what, Index where) {
         const Index old = place[what];
         log.push_back({what, old});
@@ -343,12 +343,12 @@ class LatentMessages {
     const Index n;
     const N states;
 
-    std::vector<char> with_active;  // (latents,) whether there is an active one at or below it
+    std::vector<char> with_active;  // (latents,) whether an active latent is at or below it
     std::vector<Index> slot;        // (latents,) a latent's node, or SUMMED_OUT
     Room<double> message, local;    // (latents, states)
     Room<double> buffer;            // (states, states)
 
-    // The tree that remains; children have larger numbers than their parents.
+    // The reduced tree; children have larger numbers than their parents.
     Index nodes = 0;
     std::vector<std::int32_t> parent, child, sibling;  // (nodes,) -1 at the root; first child or -1; next child of the same parent or -1
     Room<double> g;       // (nodes, states)
@@ -358,9 +358,9 @@ class LatentMessages {
     Room<double> e;             // (latents + sides of splits, states)
     Room<double> arena;         // (2 latents + moves, states)
     std::vector<Index> place;   // (3 latents,) where an edge's valid message is; a node's e; or NOWHERE
-    std::vector<Entry> log;     // what got a new place, and the place before
-    std::vector<Index> target;  // (3 latents,) whom a message is for
-    std::vector<Index> count;   // (latents,) how many messages have reached a node; its own e is one of them
+    std::vector<Entry> log;     // what got a new place, and its old place
+    std::vector<Index> target;  // (3 latents,) the receiver of a message
+    std::vector<Index> count;   // (latents,) number of factors of a node: its messages and its own e
     Room<std::int32_t> toward;  // (latents, latents) the next node on the way to a target, for each node
     Room<double> vector;        // (states,)
 };

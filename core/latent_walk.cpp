@@ -71,7 +71,7 @@ class LatentWalk {
     // is left of its variable is at e[n + 2 d] and after it.
     struct Frame {
         typename Trees::Place at;
-        double reach;
+        double probability;
         bool left;        // whether the position is on the left side: the right one waits
         Index mark;       // length of the log on arrival
         Index focus;
@@ -94,11 +94,11 @@ class LatentWalk {
         const Index tree = position.tree, n = given.latents.n(), most = walk.tables.depth;
         Frame* frames = position.frame.data();
         typename Trees::Place at = trees.start(position.row, tree);
-        double reach = 1.0;
+        double probability = 1.0;
         Index side = TOP, count = 0, top = -1, node;
         while (true) {
             if (!trees.divides(x, at, tree, node)) {
-                found.put(count++, node, reach);
+                found.put(count++, node, probability);
             } else {
                 const double* go_left = given.go_left.at(node);
                 prefetch(go_left, states);  // the table is too large for the near caches
@@ -123,18 +123,18 @@ class LatentWalk {
                 here.focus = i, here.mark = messages.length(), here.believed = believed;
                 const double *e = messages.likelihood(i), *belief = messages.belief.data() + believed * states;
                 const double share = divide(e, go_left, belief, messages.likelihood_at(n + 2 * depth));
-                here.reach = reach - reach * share;
+                here.probability = probability - probability * share;
                 here.at = trees.right_of(at, node, tree);
                 here.left = true;
                 at = trees.left_of(at, node, tree);
-                reach *= share, side = 2 * depth, top = depth;
-                if (reach > 0.0) continue;
+                probability *= share, side = 2 * depth, top = depth;
+                if (probability > 0.0) continue;
             }
             // Back to the last split whose right side waits.
-            while (top >= 0 && (!frames[top].left || frames[top].reach <= 0.0)) --top;
+            while (top >= 0 && (!frames[top].left || frames[top].probability <= 0.0)) --top;
             if (top < 0) return count;
             frames[top].left = false;
-            at = frames[top].at, reach = frames[top].reach, side = 2 * top + 1;
+            at = frames[top].at, probability = frames[top].probability, side = 2 * top + 1;
         }
     }
 
@@ -237,15 +237,15 @@ class LatentRegions : public RegionWalk<LatentRegions<N>> {
         // The frame above the outer position's is free: note there what to return to.
         outer.mark[outer.top + 1] = messages.length();
         outer.focus[outer.top + 1] = messages.focus;
-        position.start(root, outer.frame[outer.top].reach);
+        position.start(root, outer.frame[outer.top].probability);
     }
     void leave_inside(const Position& outer) { messages.undo(outer.mark[outer.top + 1], outer.focus[outer.top + 1]); }
 
     // By the belief of the variable, brought into focus.
-    void divide_region(Position& position, Index top, Index v, const double* left, const double* right, double* reaches) {
+    void divide_region(Position& position, Index top, Index v, const double* left, const double* right, double* probabilities) {
         const Index i = messages.node_of(v);
         if (i < 0) throw std::invalid_argument("a walk divides at a value that is known");
-        const double reach = position.frame[top].reach;
+        const double probability = position.frame[top].probability;
         if (messages.confined == 0) messages.focus = i;
         double* belief = position.belief.data();
         messages.move_focus(i, belief);
@@ -254,7 +254,7 @@ class LatentRegions : public RegionWalk<LatentRegions<N>> {
         ++messages.confined;
         copy(position.e.data() + top * states, messages.likelihood_at(i), states);
         copy(position.right_masses.data() + top * states, right, states);
-        reaches[0] = reach * share, reaches[1] = reach - reach * share;
+        probabilities[0] = probability * share, probabilities[1] = probability - probability * share;
     }
     void enter_side(Position& position, Index top, Index v, const double* left, bool right) {
         const Index i = messages.node_of(v);

@@ -5,7 +5,7 @@
 
 namespace {
 
-// Parts of a matrix: probability[i] belongs to row first[leaf[i]] + rows[row[i]].
+// Entries of a matrix: probability[i] belongs to row first[leaf[i]] + rows[row[i]].
 struct Part {
     View<const std::int64_t, 1> rows;
     View<const std::int32_t, 1> row, leaf;
@@ -79,7 +79,7 @@ void add_products(nb::object first_, nb::object leaf_, nb::object probability_, 
             for (Index j = i; j < first(row + 1); ++j) products[leaf(j)] += weighted * probability(j);
             for (Index k = 0; k < rest[1]; ++k) sums[k] += weighted * rest(row, k);
         }
-    for (Index i = 0; i < gram[0]; ++i)  // a row's leaves come in any order
+    for (Index i = 0; i < gram[0]; ++i)  // a row's leaves are unsorted
         for (Index j = 0; j < i; ++j) {
             gram(j, i) += gram(i, j);
             gram(i, j) = 0.0;
@@ -90,9 +90,9 @@ void add_products(nb::object first_, nb::object leaf_, nb::object probability_, 
 
 void bind_leaf_probabilities(nb::module_& m) {
     m.def("count_entries", &count_entries, nb::arg("rows"), nb::arg("row"), nb::arg("leaf"), nb::arg("probability"), nb::arg("first"),
-          nb::arg("count"), "Count the entries of each row of the matrix that are not 0.");
+          nb::arg("count"), "Count the nonzero entries of each row of the matrix.");
     m.def("place_entries", &place_entries, nb::arg("rows"), nb::arg("row"), nb::arg("leaf"), nb::arg("probability"), nb::arg("first"),
-          nb::arg("next"), nb::arg("out_leaf"), nb::arg("out_probability"), "Put entries where next says that those of a row go on.");
+          nb::arg("next"), nb::arg("out_leaf"), nb::arg("out_probability"), "Write entries at the positions in next, which then move on.");
     m.def("add_products", &add_products, nb::arg("first"), nb::arg("leaf"), nb::arg("probability"), nb::arg("rest"),
           nb::arg("row_weight"), nb::arg("gram"), nb::arg("target"),
           "Add weighted products of leaf probabilities with each other (upper part) and with rest (rows, width).");

@@ -1,4 +1,4 @@
-// Sets of leaves of some trees: filled, read for rows, and narrowed by draws.
+// Sets of leaves of some trees: tabulated, looked up for rows, and restricted by draws.
 #include "leaf_sets.hpp"
 #include "module.hpp"
 
@@ -13,7 +13,7 @@ struct FilledSets {
     View<const std::int64_t, 1> offset;      // (variables + 1,)
     View<const std::int32_t, 1> n_levels;    // (variables,)
     View<const std::int32_t, 1> position;    // (nodes,) of a node's threshold among those of its variable, from 1
-    View<Word, 2> sets;                      // (rows + 1, trees) all leaves before
+    View<Word, 2> sets;                      // (rows + 1, trees) initially all leaves
     View<std::uint8_t, 3> parting;
     View<Word, 2> right;
     View<std::int64_t, 2> leaf;
@@ -53,7 +53,7 @@ void fill(const NodeArrays& nodes, const FilledSets& out) {
                 for (Index b = middle; b < end; ++b) out.parting(tree, a, b) = std::uint8_t(n - root);
             const Word below = bits(first[n], middle), above = bits(middle, end);
             out.right(tree, n - root) = above;
-            // Take the leaves on the other side of the split off the sets of its variable's values.
+            // Remove the leaves on the other side of the split from the sets of its variable's values.
             const Index start = out.offset(v), last = out.offset(v + 1) - 1;
             for (Index row = start; row <= last; ++row) {
                 const bool goes_left = out.n_levels(v) > 0 ? has(nodes.sets.data, nodes.set_start(n), row - start)
@@ -65,7 +65,7 @@ void fill(const NodeArrays& nodes, const FilledSets& out) {
     }
 }
 
-// What `fill` indexes by: trees one after the other, parents before their children, no more than LEAVES leaves.
+// Requirements of `fill`: trees one after the other, parents before their children, at most LEAVES leaves.
 void check(const NodeArrays& nodes, const FilledSets& out) {
     const Index n_nodes = nodes.feature[0], n_trees = nodes.roots[0], n_variables = out.n_levels[0];
     bool fits = n_trees > 0 && nodes.roots(0) == 0 && out.offset(0) >= 0 && out.offset(n_variables) < out.sets[0];
@@ -90,7 +90,7 @@ void fill_sets(nb::object nodes_, nb::object out_) {
     fill(nodes, out);
 }
 
-// The trees of sets are columns `first` and after of out.
+// The trees' sets are written to columns `first` and after of out.
 void read_rows(nb::object points_, nb::object trees_, Index first, nb::object out_) {
     Arguments arguments;
     const auto trees = arguments.record<LeafSets>("trees", trees_);
@@ -102,7 +102,7 @@ void read_rows(nb::object points_, nb::object trees_, Index first, nb::object ou
     for (Index row = 0; row < points[0]; ++row) trees.read_sets(points.at(row), out.at(row) + first);
 }
 
-// Leave of sets what each word of draws can reach: what the least and the largest of 64 draws leave.
+// Restrict sets to the leaves that each word of draws can reach, by the least and the largest of its 64 draws.
 void narrow_rows(nb::object points_, nb::object draws_, nb::object trees_, nb::object ranges_, nb::object sets_, Index first,
                  nb::object out_) {
     Arguments arguments;
@@ -136,8 +136,8 @@ void narrow_rows(nb::object points_, nb::object draws_, nb::object trees_, nb::o
 void bind_leaf_sets(nb::module_& m) {
     m.def("fill", &fill_sets, nb::arg("nodes"), nb::arg("out"), "Tabulate the sets of leaves of small trees.");
     m.def("read_rows", &read_rows, nb::arg("points"), nb::arg("trees"), nb::arg("first"), nb::arg("out"),
-          "The leaves that what is observed leaves, out (rows, trees), of these trees: columns `first` and after.");
+          "Leaves compatible with the observed values, to columns `first` and after of out (rows, trees).");
     m.def("narrow_rows", &narrow_rows, nb::arg("points"), nb::arg("draws"), nb::arg("trees"), nb::arg("ranges"), nb::arg("sets"),
           nb::arg("first"), nb::arg("out"),
-          "Leave of sets (rows, trees) what each word of 64 draws can reach, out (rows, words, trees), of these trees.");
+          "Restrict sets (rows, trees) to the leaves that each word of 64 draws can reach, out (rows, words, trees).");
 }

@@ -1,9 +1,9 @@
-// Which leaves of each tree the observed values of a row leave, as the bits of a word (knothole.expectation.tables).
+// The leaves of each tree compatible with a row's observed values, as the bits of a word (knothole.expectation.tables).
 //
-// Between two thresholds, all values of a variable leave the same set of leaves of every tree. These sets are
-// tabulated; what a row leaves is the intersection of those of its observed values. A value is looked up in one of CELLS
-// cells of equal width between its variable's outer thresholds; the thresholds of the cell are searched by halving, the
-// same number of times in every cell, without branches. O(observed values * trees) a row.
+// Between two thresholds, all values of a variable are compatible with the same leaves of every tree. These sets are
+// tabulated; a row's set is their intersection over its observed values. A value is looked up in one of CELLS cells of equal
+// width between its variable's outer thresholds; the thresholds of the cell are searched by bisection, with the same number
+// of steps in every cell, without branches. O(observed values * trees) a row.
 #pragma once
 #include "nodes.hpp"
 #include "vectors.hpp"
@@ -13,23 +13,23 @@
 #include <cmath>
 
 constexpr Index CELLS = 256;
-// The most leaves of a tree, and the most trees whose sets stand side by side.
+// The most leaves of a tree, and the most trees in one table.
 constexpr Index LEAVES = 64, TREES = 128;
-// Of so many thresholds one has sets of the leaves on its sides (RangeSets).
+// One in so many thresholds has sets for ranges of values (RangeSets).
 constexpr Index EVERY = 4;
 
-// The cell of a value, that of the nearest end beyond them; some cell, whatever x is.
+// The cell of a value; values outside have the nearest cell, and every x has some cell.
 inline Index cell_of(double x, double lowest, double scale) {
     double place = (x - lowest) * scale;
     place = place > 0.0 ? place : 0.0;  // NaN too: infinity has no place without a scale
     return Index(std::int32_t(std::min(place, CELLS - 1.0)));
 }
-// One step of a search for the first threshold above x: `at`, or 2^power thresholds further on.
+// One step of the search for the first threshold above x: stay at `at`, or move 2^power thresholds on.
 inline std::uint32_t halved(double x, std::uint32_t at, Index power, const double* thresholds) {
     const std::uint32_t further = at + (std::uint32_t(1) << power);
     return thresholds[further - 1] <= x ? further : at;
 }
-// The first threshold above x, exactly: rounding may have led a search to the cell beside. x is less than infinity.
+// The first threshold above x, exactly: rounding may have led to a neighbouring cell. x must be less than infinity.
 inline Index settled(double x, Index at, Index first, const double* thresholds) {
     while (at > first && thresholds[at - 1] > x) --at;
     while (thresholds[at] <= x) ++at;
@@ -58,7 +58,7 @@ struct Lookup {
         read("n_levels", self.n_levels, {"variables"});
     }
 
-    // What axes cannot say: each number has its thresholds, two fewer than rows, and infinite ones after them, where every
+    // Checks beyond sizes of axes: each number has two fewer thresholds than rows, followed by infinite ones where every
     // search ends.
     void check() const {
         bool fits = offset(0) >= 0;
@@ -81,7 +81,7 @@ struct Lookup {
         return settled(x, at, start(v), thresholds.data);
     }
 
-    // The row of an observed value in tables of its variable's values: the last is for "not recorded".
+    // The row of an observed value in tables of its variable's values; the last row is for "not recorded".
     Index row_of(double x, Index v) const {
         if (n_levels(v) > 0) return offset(v) + Index(x);
         if (x == INF) return offset(v + 1) - 1;
@@ -89,7 +89,7 @@ struct Lookup {
     }
 };
 
-// Some trees that serve one output, each with a word; their axis is "trees of sets", for ensembles may have more trees.
+// Trees that serve one output, one word each; their axis is "trees of sets", since ensembles may have more trees.
 struct LeafSets {
     Lookup look;
     View<const Word, 2> sets;             // (rows of values + 1, trees) last, all leaves that any number leads to
@@ -109,7 +109,7 @@ struct LeafSets {
         read("leaf", self.leaf, {"trees of sets", int(LEAVES)});
         read("output", self.output);
     }
-    // What axes cannot say: the rows that values have are rows of the sets.
+    // Checks beyond sizes of axes: the rows of values are rows of the sets.
     void check() const {
         look.check();
         Arguments::require(look.offset(n_variables()) < sets[0], "values must have rows of sets");
@@ -130,17 +130,17 @@ struct LeafSets {
     Index n_trees() const { return root[0]; }
     Index n_variables() const { return look.used[0]; }
 
-    // The leaves of each tree that what is observed in a row leaves.
+    // The leaves of each tree compatible with a row's observed values.
     void read_sets(const double* x, Word* out) const;
-    // The same for an observed value: the row of sets that it has.
+    // The row of sets for one observed value.
     const Word* row_of(double x, Index v) const { return sets.at(look.row_of(x, v)); }
 };
 
-// The leaves that ranges of a number leave of some trees, whose splits are all numeric.
+// The leaves compatible with ranges of a number, for trees whose splits are all numeric.
 struct RangeSets {
     View<const std::int64_t, 1> first;  // (variables + 1,) first row of each variable in the two that follow
-    View<const Word, 2> from_on;        // (rows, trees) what values from a threshold on leave: of every EVERY-th
-    View<const Word, 2> up_to;          // (rows, trees) what values up to a threshold leave
+    View<const Word, 2> from_on;        // (rows, trees) for values from a threshold on: of every EVERY-th threshold
+    View<const Word, 2> up_to;          // (rows, trees) for values up to a threshold
 
     template <class Reader>
     static void fields(RangeSets& self, Reader& read) {
@@ -150,7 +150,7 @@ struct RangeSets {
     }
 };
 
-// Leave in sets what is in others, too.
+// Intersect sets with others.
 inline void meet(Word* out, const Word* sets, Index n) {
     for (Index t = 0; t < n; ++t) out[t] &= sets[t];
 }
@@ -215,9 +215,9 @@ inline void ends(const double* values, double& least, double& largest) {
         }
 }
 
-// What a word of 64 draws of one missing number can reach: narrow sets of leaves to what its least and its largest draw
-// leave. All thresholds of cells before that of a value are below it, those of cells after it are not; a cell more on either
-// side, since rounding may have led to the one beside.
+// Restrict sets to the leaves that a word of 64 draws of one missing number can reach, by its least and its largest draw.
+// All thresholds of cells before that of a value are below it, those of cells after it are not; one more cell on either
+// side is included, since rounding may have led to a neighbour.
 inline void narrow(const LeafSets& trees, const RangeSets& ranges, Index v, const double* draws, Word* out) {
     double least, largest;
     ends(draws, least, largest);

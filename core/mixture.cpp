@@ -17,8 +17,8 @@ namespace {
 // Rows whose shares are in the cache together.
 constexpr Index TILE = 128;
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
-// The squared distance of two different categories, and of two rows that share no variable: what two independent
-// standardised numbers have in the mean.
+// The squared distance of two different categories, and of two rows without a common variable: the mean for two
+// independent standardised numbers.
 constexpr double APART = 2.0;
 
 // Encoded rows (knothole.densities.univariate.packed.Values).
@@ -66,7 +66,7 @@ void check_codes(const Values<Code>& values, const Stacked<T>& stacked) {
     Arguments::require(within(values.code, std::numeric_limits<Code>::min(), stacked.table[0]), "code must be that of a row of the table");
 }
 
-// joint[k] = log of weight times density of row i, but for the base measure.
+// joint[k] = log of weight times density of row i, without the base measure.
 template <class N, class Code>
 void join_row(N n, const Values<Code>& values, const Form& form, const double* log_weight, Index i, double* __restrict joint) {
     std::copy(log_weight, log_weight + n, joint);
@@ -104,8 +104,8 @@ double sum_of(const double* x, Index n) {
     return out;
 }
 
-// Turn a row's log joint densities into shares, and return log p but for the base measure. A row that no component can
-// have (log p = -inf) has the components' weights as shares.
+// Turn a row's log joint densities into shares, and return log p without the base measure. An impossible row
+// (log p = -inf) has the components' weights as shares.
 template <class N>
 double normalise(N n, double* __restrict share, const double* weight) {
     const double largest = largest_of(share, n);
@@ -119,8 +119,8 @@ double normalise(N n, double* __restrict share, const double* weight) {
     return largest + std::log(total);
 }
 
-// Add the shares of some rows, from `start` on, to the statistics: by code, and times z and z^2. Row by row of each
-// variable: its sums stay in the cache.
+// Add the shares of some rows, from `start` on, to the statistics: by code, and times z and z^2. Variable by variable,
+// so that its sums stay in the cache.
 template <class N, class Code>
 void gather_rows(N n, const Values<Code>& values, Index start, Index n_rows, const double* shares, const Sums& sums) {
     for (Index v = 0; v < values.code[1]; ++v) {
@@ -227,7 +227,7 @@ double expect(nb::object values_, nb::object weight_, nb::object form_, nb::obje
     });
 }
 
-// The first component whose share with those before it is larger than a uniform number, or the last possible one.
+// The first component whose cumulative share exceeds a uniform number, or the last possible one.
 void pick(nb::object share_, nb::object uniform_, nb::object out_) {
     Arguments arguments;
     auto share = arguments.array<const double, 2>("share", share_, {"rows", "components"});
@@ -261,7 +261,7 @@ void pick(nb::object share_, nb::object uniform_, nb::object out_) {
     }
 }
 
-// Assign the rows that are nearer to a new seed than to those before.
+// Assign to a new seed the rows that are nearer to it than to the seeds before.
 void nearer(nb::object value_, nb::object category_, nb::object seed_, std::int64_t number, nb::object distance_, nb::object nearest_) {
     Arguments arguments;
     auto value = arguments.array<const double, 2>("value", value_, {"rows", "variables"});
@@ -276,7 +276,7 @@ void nearer(nb::object value_, nb::object category_, nb::object seed_, std::int6
     for (Index v = 0; v < n; ++v) apart[v] = category(v) ? APART : std::numeric_limits<double>::quiet_NaN();
     for (Index i = 0; i < value[0]; ++i) {
         const double* x = value.at(i);
-        // Branch-free: which values are missing cannot be predicted.
+        // Branch-free: a branch on missing values would be mispredicted.
         Four totals = zero;
         FourMasks counts{};
         for (Index v = 0; v < whole; v += AT_ONCE) {
@@ -305,7 +305,7 @@ void nearer(nb::object value_, nb::object category_, nb::object seed_, std::int6
 
 void bind_mixture(nb::module_& m) {
     m.def("join", &join, nb::arg("values"), nb::arg("form"), nb::arg("log_weight"), nb::arg("out"),
-          "Log of weight times density (rows, components), but for the base measure.");
+          "Log of weight times density (rows, components), without the base measure.");
     m.def("gather", &gather, nb::arg("values"), nb::arg("share"), nb::arg("sums"),
           "Add shares (rows, components) to the statistics: by code, and times z and z**2.");
     m.def("score", &score, nb::arg("values"), nb::arg("form"), nb::arg("log_weight"), nb::arg("weight"), nb::arg("share"),

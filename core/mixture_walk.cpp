@@ -1,12 +1,12 @@
-// Expectations under a mixture of products, exactly (knothole.expectation.exact.mixture).
+// Exact expectations under a mixture of products (knothole.expectation.exact.mixture).
 //
 // Given the component, missing values are independent, so the probability q of going left at a node does not depend on the
-// row. A row carries a weight for each component, at first p(k | x_o). At a missing value the weights divide into w q and
+// row. A row has a weight for each component, initially p(k | x_o). At a missing value the weights divide into w q and
 // w (1 - q); at a leaf their sum is the leaf's probability.
 //
-// Expected margins of small trees need no walk: what a tree is expected to give, given the component, is joined from its
-// leaves upwards, at the splits where what is left of it by a row divides. It does not depend on the row's weights: they meet
-// the sum over all trees. O(splits that a row divides at * components).
+// Expected margins of small trees need no walk: the expected value of a tree, given the component, is computed from its leaves
+// upwards, over the splits that still branch for the row. It does not depend on the row's weights, which are applied once to
+// the sum over all trees. O(splits that branch * components).
 #include "module.hpp"
 #include "product_regions.hpp"
 
@@ -22,7 +22,7 @@ class ProductWalk {
     ProductWalk(const Walk& walk, View<const double, 2> weights, View<const double, 2> go_left, Trees trees, N n)
         : walk(walk), weights(weights), go_left(go_left), trees(trees), n(n) {}
 
-    // What goes right waits in its frame.
+    // A frame holds the weights of the right side until the walk gets there.
     struct Position {
         Index row = 0, tree = 0;
         std::vector<typename Trees::Place> at;
@@ -121,15 +121,15 @@ struct MixtureRegionsGiven {
 
 // ---- sets of leaves -----------------------------------------------------------------------------------------------------
 
-// Rows that are looked at together, so that a tree's q stays in cache, and splits whose sides are joined together.
+// Rows processed together, so that a tree's q stays in cache; and splits whose sides are combined together.
 constexpr Index ROWS = 256, SPLITS = 256;
 
-// What missing values say of nullable variables (Evidence.odds).
+// The odds of missing values of nullable variables (Evidence.odds).
 struct NodeOdds {
     View<const double, 2> odds;             // (rows, variables)
-    View<const double, 2> share;            // (nodes, components) part of what arrives at a node that is not recorded
+    View<const double, 2> share;            // (nodes, components) fraction of the arriving mass that is not recorded
     View<const std::int32_t, 1> variable;   // (nodes,)
-    View<const bool, 1> goes_left;          // (nodes,) whether "not recorded" does
+    View<const bool, 1> goes_left;          // (nodes,) whether "not recorded" goes left
 
     template <class Reader>
     static void fields(NodeOdds& self, Reader& read) {
@@ -140,13 +140,13 @@ struct NodeOdds {
     }
 };
 
-// What rows have left of a tree is divided split by split, those of some rows together.
+// Splits that still branch for some rows of a tree, found one after the other.
 struct Split {
-    Word word;           // the leaves that the split parts
+    Word word;           // the leaves on both sides of the split
     Index row;
     Index node;
-    double step;         // what the first leaf on its right adds to the first of all
-    Index left, right;   // where its sides are divided further, 0 for a leaf
+    double step;         // value of the first leaf on the right minus that of the first leaf of all
+    Index left, right;   // the next splits on either side, 0 for a leaf
 };
 
 template <class N>
@@ -181,8 +181,8 @@ class Expected {
     }
 
   private:
-    // Start with what rows from i on have left of a tree, as many as there is room for. Returns how many splits there are,
-    // with that at 0 which is none.
+    // Start with the root splits of as many rows, from i on, as there is room for. Returns the number of splits; number 0
+    // stands for no split.
     Index begin(Index& i, Index n_block, Index tree) {
         Index count = 1;
         for (Index left = SPLITS - 1; i < n_block && left >= LEAVES; ++i) {
@@ -194,7 +194,7 @@ class Expected {
         }
         return count;
     }
-    // Find all splits below the first ones, parents before their children. Branch-free: a branch would be mispredicted.
+    // Find all splits below the first ones, parents before their children. Branch-free: branches would be mispredicted.
     Index find_splits(Index count, Index tree) {
         const std::uint8_t* parting = trees.parting.at(tree);
         const Word* beyond = trees.right.at(tree);
@@ -216,7 +216,7 @@ class Expected {
         }
         return count;
     }
-    // The probability of going left at a split, for each component, given what a row says.
+    // The probability of going left at a split, for each component, given the odds of the row.
     const double* goes_left(Index start, Index root, Index s) {
         const Index node = root + splits[s].node;
         const double* go = go_left.data + node * n;
@@ -230,7 +230,7 @@ class Expected {
         }
         return told.data();
     }
-    // What both sides of a split are expected to add, for each component, to or into `to`.
+    // The expected value of both sides of a split, for each component, added or written to `to`.
     void join(double* to, Index s, const double* go, bool adds) const {
         const Four step = spread(splits[s].step);
         const double *left = added.data() + splits[s].left * n, *right = added.data() + splits[s].right * n;
@@ -251,11 +251,11 @@ class Expected {
 
     Room<Word> sets;        // (rows, trees)
     Room<double> known;     // (rows,) the first leaves of all trees
-    Room<double> given;     // (rows, components) what is expected to be added to them, given the component
+    Room<double> given;     // (rows, components) expected addition to them, given the component
     double values[LEAVES];  // of a tree's leaves
     Room<Split> splits;
-    Room<double> added;     // (splits, components) what is expected to be added below a split; nothing at 0
-    Room<double> told;      // (components,) probability of going left, where a missing value says something
+    Room<double> added;     // (splits, components) expected addition below a split; 0 at number 0
+    Room<double> told;      // (components,) probability of going left, where missing values have odds
 };
 
 void add_expected(nb::object points_, nb::object weights_, nb::object telling_, nb::object trees_, nb::object go_left_,

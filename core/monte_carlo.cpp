@@ -1,9 +1,9 @@
-// Monte Carlo: draws of a row's missing values go through all trees as bits of words.
+// Monte Carlo: draws of a row's missing values pass through all trees as bits of words.
 //
-// For every threshold of a missing number, and every code of a missing category, a mask says which draws go left: O(draws *
-// (missing values + splits that the row has left)). Larger trees are walked from their roots. Of expected margins only the
-// sums over groups of draws are asked for: where all splits are plain they are had word by word, without masks, for the least
-// and the largest draw of a word leave few splits of a row.
+// For every threshold of a missing number, and every code of a missing category, a mask marks the draws that go left: O(draws
+// * (missing values + splits that branch for the row)). Larger trees are walked from their roots. Expected margins need only
+// sums over groups of draws. If all splits are plain, these are computed word by word without masks, since few splits lie
+// between the least and the largest draw of a word.
 #include "module.hpp"
 #include "monte_carlo.hpp"
 
@@ -16,7 +16,7 @@ struct Masks {
 
     explicit Masks(const Forest& forest) : masks(forest.n_masks() * LANES), absent(forest.look.used[0] * LANES) {}
 
-    // Of a split with a row of its own, from the masks of codes, or of its threshold.
+    // The mask of a split with a row of its own, from the masks of codes or of its threshold.
     void fill_own(Index node, const Forest& forest) {
         const NodeArrays& nodes = forest.nodes;
         const Index v = nodes.feature(node), set_start = nodes.set_start(node);
@@ -27,7 +27,7 @@ struct Masks {
         store_words(masks.data() + LANES * forest.mask_row(node), goes);
     }
 
-    // Of those listed splits that have rows of their own.
+    // The masks of those listed splits that have rows of their own.
     template <class Step>
     void fill_listed(const Forest& forest, const Division<Step>& division) {
         if (forest.set_nodes[0] == 0) return;
@@ -38,8 +38,8 @@ struct Masks {
     }
 };
 
-// Masks of some words of a row's draws (variables, n_draws), up to four together. Of a missing number: the draws below each
-// threshold; of a missing category: those with each code. Masks of observed variables are not written.
+// Masks of some words of a row's draws (variables, n_draws), up to four together. For a missing number: the draws below
+// each threshold; for a missing category: those with each code. Masks of observed variables are not written.
 void fill_masks(const double* x, const double* draws, Index n_draws, Index first_word, Index lanes, const Lookup& look, Masks& out) {
     Word *masks = out.masks.data(), *absent = out.absent.data();
     for (Index v = 0; v < look.used[0]; ++v) {
@@ -114,7 +114,7 @@ struct Walk {
     }
 };
 
-// Margins of draws that have walked, for some words from `word` on; out (words, 64, outputs).
+// Margins of draws that walked the trees, for some words from `word` on; out (words, 64, outputs).
 void write_walked(const Walk& walk, const Forest& forest, const LeafValues<double>& leaves, Index lanes, Index word, double* out) {
     const Index n_outputs = leaves.base[0], width = leaves.value[1];
     for (Index i = word * WORD; i < (word + lanes) * WORD; ++i) std::copy_n(leaves.base.data, n_outputs, out + i * n_outputs);
@@ -189,9 +189,9 @@ void fill_margins(nb::object points_, nb::object sets_, nb::object draws_, nb::o
     });
 }
 
-// Margins of rows' own draws, summed over groups of draws: out (rows, groups, outputs). Of small trees whose splits are plain,
-// by the leaves that each word may reach, sets (rows, words, trees): draws are compared with the thresholds that part them,
-// and the bits of each group are counted.
+// Margins of rows' own draws, summed over groups of draws: out (rows, groups, outputs). For small trees whose splits are
+// plain, given the leaves that each word can reach, sets (rows, words, trees): draws are compared with the thresholds between
+// these leaves, and the bits of each group are counted.
 void fill_group_sums(nb::object sets_, nb::object draws_, nb::object forest_, nb::object small_, nb::object leaves_, nb::object out_) {
     Arguments arguments;
     auto forest = arguments.record<Forest>("forest", forest_);
@@ -248,8 +248,8 @@ struct Reached {
     }
 };
 
-// Write the leaves that a word of each row's draws reaches, with the words of those that do, from `row` on until there is no
-// room for another. Returns the number of entries and the next row.
+// Write the leaves that a word of each row's draws reaches, with the bits of these draws, for rows from `row` on until there
+// is no room for another. Returns the number of entries and the next row.
 nb::tuple fill_reached(nb::object points_, nb::object sets_, nb::object draws_, Index word, nb::object forest_, nb::object small_,
                        nb::object leaves_, Index row, nb::object out_) {
     Arguments arguments;
@@ -318,11 +318,11 @@ nb::tuple fill_reached(nb::object points_, nb::object sets_, nb::object draws_, 
 
 // ---- statistics
 
-// Numbers of draws, means of values and margins, squares of margins and products of both about the mean of the draws that are
-// summed up, the least and the largest value: for each group of draws.
+// Number of draws, means of values and margins, centred sums of squares of margins and of products of both, the least and the
+// largest value: for each group of draws.
 constexpr int SUMMARY = 7;
 
-// Of one output; n_outputs is a number that is known when compiling, where it is 1.
+// For one output; n_outputs is known at compile time if it is 1.
 template <class N>
 void summarise_output(const double* margins, const double* values, N n_outputs, Index words, bool corrects, double* out) {
     double *draws = out, *value = out + GROUPS, *margin = out + 2 * GROUPS, *square = out + 3 * GROUPS, *product = out + 4 * GROUPS,
@@ -364,8 +364,8 @@ void summarise_output(const double* margins, const double* values, N n_outputs, 
     }
 }
 
-// Summaries of draws (rows, words, 64, outputs), out (rows, outputs, SUMMARY, groups). Squares and products only where
-// something `corrects`; they are left as they are otherwise.
+// Summaries of draws (rows, words, 64, outputs), out (rows, outputs, SUMMARY, groups). Squares and products are only
+// computed if they are needed for corrections (`corrects`), and left unchanged otherwise.
 void summarise(nb::object margins_, nb::object values_, bool corrects, nb::object out_) {
     Arguments arguments;
     auto margins = arguments.array<const double, 4>("margins", margins_, {"rows", "words", int(WORD), "outputs"});
@@ -392,5 +392,5 @@ void bind_monte_carlo(nb::module_& m) {
           nb::arg("small").none(), nb::arg("leaves"), nb::arg("row"), nb::arg("out"),
           "Leaves that a word of each row's draws reaches: the number of entries, and the next row.");
     m.def("summarise", &summarise, nb::arg("margins"), nb::arg("values"), nb::arg("corrects"), nb::arg("out"),
-          "What is kept of draws for means, (rows, outputs, 7, groups).");
+          "Sums over draws from which means are estimated, (rows, outputs, 7, groups).");
 }

@@ -1,9 +1,9 @@
-// Trees as draws go through them (knothole.expectation.monte_carlo.records): records, and divisions of draws.
+// Trees in the form that draws pass through (knothole.expectation.monte_carlo.records): records, and divisions of draws.
 //
 // Four words of 64 draws are handled together. For every threshold of a missing number, and every code of a missing
-// category, a row of masks says which draws go left; a split is then one AND. Of trees with at most 64 leaves, sets of
-// leaves say which leaves the observed values of a row leave, and which splits on missing values part them: these splits are
-// listed once a row, parents before their children, and words of draws are divided at one after the other.
+// category, a row of masks marks the draws that go left; a split is then one AND. For trees with at most 64 leaves, sets of
+// leaves say which leaves are compatible with the observed values, and which splits on missing values divide them. These
+// splits are listed once per row, parents before their children, and words of draws are divided at one after the other.
 #pragma once
 #include "leaf_sets.hpp"
 #include "nodes.hpp"
@@ -15,9 +15,9 @@ struct Forest {
     Lookup look;
     View<const std::uint32_t, 1> threshold_row;  // (nodes,) row of masks with the draws below; one that is 0 at sets
     View<const std::uint32_t, 1> mask_row;       // (nodes,) row of masks with the draws that go left
-    View<const std::int64_t, 1> row_variable;    // what the first rows of masks are of
+    View<const std::int64_t, 1> row_variable;    // variable of the first rows of masks
     View<const double, 1> row_threshold;
-    View<const std::int64_t, 1> set_nodes;  // nodes whose rows of masks are their own, after all others: in this order
+    View<const std::int64_t, 1> set_nodes;  // nodes with rows of masks of their own, after all others: in this order
     View<const std::int64_t, 1> tree_output;
     bool plain = false;  // whether splits are numeric and nothing, observed or drawn, is "not recorded"
 
@@ -37,7 +37,7 @@ struct Forest {
     Index n_trees() const { return tree_output[0]; }
     Index first_own() const { return look.offset(look.used[0]) + 1; }
     Index n_masks() const { return first_own() + set_nodes[0]; }
-    // What axes cannot say: each node has one of the rows of masks, and rows of thresholds are the first of them.
+    // Checks beyond sizes of axes: each node has one of the rows of masks, and rows of thresholds come first.
     void check() const {
         look.check();
         std::uint32_t last = 0;
@@ -47,13 +47,13 @@ struct Forest {
     }
 };
 
-// All trees by their sets of leaves, those of one output after those of another.
+// All trees as sets of leaves, grouped by output.
 struct SmallTrees {
     View<const std::uint8_t, 3> parting;  // (trees, LEAVES, LEAVES) node where two leaves part, counted from the root
     View<const Word, 3> node;             // (trees, 2 LEAVES, 2) leaves on the right of a split, and its row of masks
     View<const std::int64_t, 1> output;   // (trees,)
     View<const std::int64_t, 2> leaf;     // (trees, LEAVES) of each bit
-    View<const std::int64_t, 1> place;    // (trees,) where each tree of the ensemble stands in this order
+    View<const std::int64_t, 1> place;    // (trees,) position of each tree of the ensemble in this order
 
     template <class Reader>
     static void fields(SmallTrees& self, Reader& read) {
@@ -66,7 +66,7 @@ struct SmallTrees {
     Index n_trees() const { return output[0]; }
 };
 
-// What margins are sums of: weighted values of leaves, and the same in whole units (or as they are), which draws are summed of.
+// Leaf values that margins are sums of: weighted, and the same rounded to whole units (or not), for sums over draws.
 template <class Step>
 struct LeafValues {
     View<const double, 2> value;  // (trees, LEAVES) of small trees, else (leaves, width)
@@ -81,7 +81,7 @@ struct LeafValues {
         read("base", self.base, {"outputs"});
         read("unit", self.unit);
     }
-    // Of trees that are walked; small trees have one column of values.
+    // For trees that are walked; small trees have one column of values.
     void check(const Forest& forest) const {
         Arguments::require(within(forest.tree_output, 0, base[0] - std::max<Index>(value[1], 1) + 1), "tree_output must be among the outputs");
     }
@@ -94,7 +94,7 @@ struct LeafValues {
 // "Not recorded" is infinite; a search for it must not go on among the infinite thresholds.
 constexpr double LARGEST = std::numeric_limits<double>::max();
 
-// The first threshold of variable v above each of 64 draws; of an infinite one the first infinite.
+// The first threshold of variable v above each of 64 draws; for an infinite draw the first infinite threshold.
 inline void all_first_above(const double* draws, Index v, const Lookup& look, std::uint32_t* found) {
     const double *thresholds = look.thresholds.data, lowest = look.rulers(v, 0), scale = look.rulers(v, 1);
     const std::uint32_t* first_of = look.cells.at(v);
@@ -112,27 +112,27 @@ auto with_step_type(nb::handle leaves, F f) {
     return whole ? f(std::int32_t()) : f(double());
 }
 
-// A split divides the draws of one entry: what goes right becomes another entry.
+// A split divides the draws of one entry: those that go right become another entry.
 struct Split {
     std::uint32_t from, to;
     Index row;  // of masks
 };
 
-// The splits of a row that its set of leaves has left, and the draws that they part. The first entries are of the first
-// leaves of all trees; those of the leaves beyond the first of tree t begin at first[t].
+// The splits that divide a row's set of leaves, and the draws on their sides. The first entries are for the first leaves of
+// all trees; those for the leaves beyond the first of tree t begin at first[t].
 template <class Step>
 struct Division {
     std::vector<Index> first;
-    std::vector<Word> queue;  // what is still to be parted, where its split will be listed; later, words that have draws
+    std::vector<Word> queue;  // sets still to be divided, and the number of their split; later, words that have draws
     std::vector<Split> splits;
-    std::vector<double> start;  // margins with the first leaves of all trees
+    std::vector<double> start;  // margins if all draws are in the first leaves
     Scratch<Word> draws;        // (entries, LANES), or one word an entry
-    Scratch<Step> step;         // what the value of an entry's leaf has beyond that of the tree's first leaf
-    Scratch<Step> some;         // the steps of a word's entries that have draws
+    Scratch<Step> step;         // value of an entry's leaf minus that of the tree's first leaf
+    Scratch<Step> some;         // the steps of those entries of a word that have draws
     Step total[WORD];
     Index n_splits = 0;
 
-    // For any of some rows of sets.
+    // With room for any of these rows of sets.
     Division(View<const Word, 2> sets, Index n_outputs) : first(sets[1] + 1), start(n_outputs) {
         Index most = 0;
         for (Index row = 0; row < sets[0]; ++row) {
@@ -203,7 +203,7 @@ struct Division {
         Arguments::require(last_row < Word(n_masks), "node must have rows of masks");
     }
 
-    // Divide the draws of some words, up to four, at all listed splits.
+    // Divide the draws of up to four words at all listed splits.
     void divide(Index lanes, const Word* masks) {
         for (Index t = 0; t < n_trees(); ++t)
             for (Index lane = 0; lane < LANES; ++lane) draws[LANES * t + lane] = lane < lanes ? ALL : 0;
@@ -216,8 +216,8 @@ struct Division {
         }
     }
 
-    // Sum the steps of n entries over 64 draws, whose words are LANES from each other. Half of the words have none of the
-    // draws: leaving them out takes less time than adding nothing.
+    // Sum the steps of n entries over 64 draws, whose words are LANES apart. Half of the words have no draws: skipping them
+    // takes less time than adding nothing.
     void add_steps(const Word* words, const Step* steps, Index n) {
         Index k = 0;
         for (Index entry = 0; entry < n; ++entry) {
@@ -230,7 +230,7 @@ struct Division {
         add_where(total, queue.data(), some.data(), k);
     }
 
-    // Margins of divided draws; out (words, 64, outputs) has place for some of the words.
+    // Margins of divided draws; out (words, 64, outputs) has room for some of the words.
     void write(const SmallTrees& small, double unit, Index lanes, Index word, double* out, Index n_words) {
         const Index n_outputs = start.size(), from = std::max<Index>(0, -word), to = std::min(lanes, n_words - word);
         Index t = 0;

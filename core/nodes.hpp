@@ -28,7 +28,7 @@ struct NodeArrays {
         read("sets", self.sets, {"words of nodes"});
     }
 
-    // What axes cannot say: indices are inside of what they index.
+    // Checks beyond sizes of axes: indices are within range.
     template <class Levels>
     void check(Index n_leaves, const Levels& n_levels) const {
         const Index n_nodes = feature[0], n_variables = n_levels[0];
@@ -51,8 +51,8 @@ struct NodeArrays {
         return !has(sets.data, start, Index(x));
     }
 
-    // The first node from `node` on that is a leaf, or splits on a missing value of x. `plain` says that every split is
-    // numeric and nothing is "not recorded".
+    // The first node from `node` on that is a leaf, or splits on a missing value of x. `plain`: every split is numeric and
+    // nothing is "not recorded".
     Index follow(const double* x, Index node, bool plain) const {
         while (feature.data[node] >= 0) {
             const double value = x[feature.data[node]];

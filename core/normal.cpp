@@ -34,5 +34,5 @@ void quantile(nb::object u_, nb::object out_) {
 
 void bind_normal(nb::module_& m) {
     m.def("cdf", &cdf, nb::arg("z"), nb::arg("out"), "The distribution function of the standard normal.");
-    m.def("quantile", &quantile, nb::arg("u"), nb::arg("out"), "Its inverse, of numbers between 0 and 1.");
+    m.def("quantile", &quantile, nb::arg("u"), nb::arg("out"), "The inverse of cdf, for numbers between 0 and 1.");
 }

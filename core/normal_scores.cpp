@@ -7,7 +7,7 @@
 
 namespace {
 
-// Scores of x, their variances and log base measures. What is not finite has z = NaN, variance and base measure 0.
+// Scores of x, their variances and log base measures. Values that are not finite have z = NaN, variance and base measure 0.
 void encode(nb::object x_, nb::object maps_, nb::object z_, nb::object variance_, nb::object base_) {
     Arguments arguments;
     auto x = arguments.array<const double, 2>("x", x_, {"rows", "columns"});

@@ -63,8 +63,8 @@ struct ScoreMaps {
     // Whether x, whose cell is i, is the value of a flat of column j.
     bool is_flat(double x, Index j, Index i) const { return i < GRID && values(j, i) == x && flat(j, i, 1) > 0.0; }
 
-    // Replace n scores by values of column j. Branch-free. Beyond the grid the last cell goes on: a straight map is
-    // straight, and of an empirical one the limits are all that matters there. NaN stays NaN.
+    // Replace n scores by values of column j. Branch-free. Beyond the grid the last cell is extrapolated: that is exact for a
+    // straight map, and for an empirical one only the limits matter there. NaN stays NaN.
     void decode(double* z, Index n, Index j) const {
         const double low = limits(j, 0), high = limits(j, 1), *grid = values.at(j);
         constexpr Index AT_A_TIME = 64;  // loops without look-ups vectorise

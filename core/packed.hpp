@@ -17,8 +17,8 @@ struct Values {
     }
 };
 
-// Something of all distributions: a number for each code and state, and two for each slot and state. Parameters are log
-// probabilities and the factors of z and z^2; statistics are sums of shares, and of shares times z and z^2.
+// One array of numbers for all distributions: one for each code and state, two for each slot and state. Parameters are
+// log probabilities and the factors of z and z^2; statistics are sums of shares, and of shares times z and z^2.
 template <class T>
 struct Stacked {
     View<T, 2> table;   // (codes, states)
@@ -33,7 +33,7 @@ struct Stacked {
     }
 };
 
-// Call f with a Code of the type that the codes of some values have.
+// Call f with the type Code of the codes of some values.
 template <class F>
 auto with_code_type(nb::handle values, F f) {
     const bool small = Arguments::holds<std::int16_t>(nb::getattr(values, "code", nb::none()));

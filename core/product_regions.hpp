@@ -18,8 +18,8 @@ class ProductRegions : public RegionWalk<Family> {
     }
     void leave_inside(const Position&) const {}
 
-    // What goes left is the next frame's, the rest stays.
-    void divide_region(Position& position, Index top, Index, const double* left, const double* right, double* reaches) const {
+    // The left part goes to the next frame, the rest stays.
+    void divide_region(Position& position, Index top, Index, const double* left, const double* right, double* probabilities) const {
         if (top + 1 >= Index(position.frame.size())) throw std::invalid_argument("a tree is deeper than it should be");
         double* weight = position.weight.data() + top * n;
         double* goes_left = weight + n;
@@ -29,16 +29,16 @@ class ProductRegions : public RegionWalk<Family> {
             goes_left[k] = moved;
             weight[k] -= moved;
         }
-        reaches[0] = sum(goes_left, n), reaches[1] = sum(weight, n);
+        probabilities[0] = sum(goes_left, n), probabilities[1] = sum(weight, n);
     }
     void enter_side(Position& position, Index top, Index, const double*, bool right) const {
         double* weight = position.weight.data() + top * n;
         if (right) copy(weight + n, weight, n);
     }
-    void leave_split(const Position&, Index, Index) const {}  // what arrived is in the frame above
+    void leave_split(const Position&, Index, Index) const {}  // the frame above still has what arrived
 
   protected:
-    // One frame at root, with these weights.
+    // Start at root, with these weights in one frame.
     void start(Position& position, Index root, const double* weights) const {
         copy(position.weight.data(), weights, n);
         position.start(root, sum(weights, n));

@@ -1,4 +1,4 @@
-// Which categories lead to the sides of splits, as sets of bits: in the columns of a table, and in its variables.
+// Sets of categories that lead to each side of a split, as bits: for columns of a table, and for its variables.
 #include "bits.hpp"
 #include "module.hpp"
 
@@ -6,11 +6,11 @@
 
 namespace {
 
-// An ensemble whose every node knows its parent, and every edge below a categorical split its set.
+// An ensemble with the parent of every node, and the set of every edge below a categorical split.
 struct SplitTree {
     View<const std::int32_t, 1> parent, feature, left;
-    View<const std::int32_t, 1> edge_set;  // first word of what goes down the edge above a node; negative at numeric splits
-    View<std::int32_t, 1> arriving_set;    // the same of what arrives at a node
+    View<const std::int32_t, 1> edge_set;  // first word of the set of the edge above a node; negative at numeric splits
+    View<std::int32_t, 1> arriving_set;    // the same for what arrives at a node
     View<Word, 1> sets;
 
     template <class Reader>
@@ -24,8 +24,8 @@ struct SplitTree {
     }
 };
 
-// What arrives at each categorical split is what goes down the last edge above that asks about the same column, or
-// everything; parents come first. O(splits * (depth + words of a set)).
+// What arrives at each categorical split is the set of the nearest edge above whose split is on the same column, or the
+// full set; parents come first. O(splits * (depth + words of a set)).
 void split_sets(nb::object tree_, nb::object splits_, nb::object set_start_, nb::object left_sets_, nb::object full_start_,
                 nb::object n_words_) {
     Arguments arguments;
@@ -63,11 +63,11 @@ void split_sets(nb::object tree_, nb::object splits_, nb::object set_start_, nb:
     }
 }
 
-// Splits on columns in the terms of variables, node by node.
+// Splits on columns, translated to variables node by node.
 struct SplitsOnColumns {
     View<const std::int64_t, 1> n_levels;   // of the variable
     View<const bool, 1> nullable;           // whether the last of them is "not recorded"
-    View<const std::int32_t, 1> dummy;      // the category whose dummy the split asks about; negative if none
+    View<const std::int32_t, 1> dummy;      // the category whose dummy the split is on; negative if none
     View<const bool, 2> dummy_left;         // whether a dummy of 0, and of 1, goes left
     View<const bool, 1> missing_left;
     View<const std::int32_t, 1> own_levels;  // levels of the column
@@ -86,7 +86,7 @@ struct SplitsOnColumns {
         read("own_sets", self.own_sets, {"own words"});
     }
 
-    // Whether a category of the variable goes left; one that the column does not have goes like unseen ones.
+    // Whether a category of the variable goes left; one that the column does not have goes where unseen ones go.
     bool left(Index n, Index code) const {
         if (nullable(n) && code == n_levels(n) - 1) return missing_left(n);
         if (dummy(n) >= 0) return dummy_left(n, code == dummy(n));
@@ -94,7 +94,7 @@ struct SplitsOnColumns {
     }
 };
 
-// The categories that go left at each split, and last the bit of unseen ones. O(splits * levels).
+// The categories that go left at each split; the last bit is for unseen ones. O(splits * levels).
 void variable_sets(nb::object splits_, nb::object nodes_, nb::object start_, nb::object sets_) {
     Arguments arguments;
     auto splits = arguments.record<SplitsOnColumns>("splits", splits_);
@@ -120,7 +120,7 @@ void variable_sets(nb::object splits_, nb::object nodes_, nb::object start_, nb:
 
 void bind_regions(nb::module_& m) {
     m.def("split_sets", &split_sets, nb::arg("tree"), nb::arg("splits"), nb::arg("set_start"), nb::arg("left_sets"),
-          nb::arg("full_start"), nb::arg("n_words"), "What arrives at each categorical split, and what goes to each side.");
+          nb::arg("full_start"), nb::arg("n_words"), "Categories that arrive at each categorical split, and those that go to each side.");
     m.def("variable_sets", &variable_sets, nb::arg("splits"), nb::arg("nodes"), nb::arg("start"), nb::arg("sets"),
           "Which categories of its variable go left at each split; sets come in as zeros.");
 }

@@ -1,21 +1,21 @@
-// Draws that all rows share, under a mixture; and rows that lack a single number, which need no draws.
+// Draws shared by all rows, under a mixture; and rows with a single missing number, which need no draws.
 //
-// Missing values are independent of observed ones given the component, and all rows have the same points: in one component a
-// draw has the same values for every row, and on which side of each split it lies is tabulated before any row is seen. A row
-// then says only which draws are of which component: O(splits that the row has left * components that some draws are of).
+// Missing values are independent of observed ones given the component, and all rows share the same points. So in each
+// component a draw has the same values for every row, and its side of each split is tabulated once. A row only decides which
+// draws belong to which component: O(splits that branch for the row * components that have draws).
 #include "module.hpp"
 #include "monte_carlo.hpp"
 
 namespace {
 
-// Thresholds that one octet of a draw's place among them can count; more thresholds need more octets.
+// The most thresholds that one byte can count; variables with more thresholds take more bytes.
 constexpr Index PER_OCTET = 255;
-// Components with less than this share of a row are left out of a mean over cells.
+// Components with a smaller share of a row are left out of a mean over cells.
 constexpr double LEAST_SHARE = 1e-10;
 
-// What a word's draws (components, variables, 64) are in each component: in places (components, slots, DRAWS) how many
-// thresholds are not above a draw, as far as an octet counts; in masks (components, set nodes, LANES) the draws that go left
-// at splits with masks of their own. The octets of variable v are slots from first_slot[v] on.
+// The draws of a word (components, variables, 64) in each component: in places (components, slots, DRAWS) the number of
+// thresholds at or below a draw, as far as a byte counts; in masks (components, set nodes, LANES) the draws that go left at
+// splits with masks of their own. The bytes of variable v are slots from first_slot[v] on.
 void fill_components(nb::object draws_, nb::object forest_, nb::object first_slot_, Index word, nb::object places_, nb::object masks_) {
     Arguments arguments;
     auto forest = arguments.record<Forest>("forest", forest_);
@@ -51,14 +51,14 @@ void fill_components(nb::object draws_, nb::object forest_, nb::object first_slo
     }
 }
 
-// What the draws of some words, four together, are in each component, whatever the row.
+// Draws in each component, the same for all rows, by fours of words.
 struct SharedDraws {
-    View<const std::uint8_t, 4> cells;  // (fours, components, slots, DRAWS) how many thresholds are not above a draw
+    View<const std::uint8_t, 4> cells;  // (fours, components, slots, DRAWS) number of thresholds at or below a draw
     View<const Word, 4> masks;          // (fours, components, set nodes, LANES) draws that go left at splits with own masks
-    View<const double, 2> uniform;      // (fours, DRAWS) what chooses the components of draws, sorted
+    View<const double, 2> uniform;      // (fours, DRAWS) sorted numbers that choose the components of draws
     View<const Word, 3> lowest;         // (fours, DRAWS + 1, LANES) the draws with the 0, 1, ... lowest of them
-    View<const double, 3> status;       // (fours, nullable variables, DRAWS) the same of what chooses values that are not
-    View<const Word, 4> below;          // (fours, nullable variables, DRAWS + 1, LANES) recorded for a missing value says so
+    View<const double, 3> status;       // (fours, nullable variables, DRAWS) the same for the numbers that choose
+    View<const Word, 4> below;          // (fours, nullable variables, DRAWS + 1, LANES) what is not recorded
 
     template <class Reader>
     static void fields(SharedDraws& self, Reader& read) {
@@ -71,12 +71,12 @@ struct SharedDraws {
     }
 };
 
-// What missing values of some rows say of nullable variables, and which splits are on these.
+// Odds of missing values of nullable variables, and the splits on these variables.
 struct DrawOdds {
-    View<const double, 3> odds;          // (rows, hypotheses, nullable variables), infinite where not recorded; (0, 0, 0) if nothing is said
-    View<const double, 2> not_recorded;  // (nullable variables, components) the probability of it
+    View<const double, 3> odds;          // (rows, hypotheses, nullable variables), infinite if not recorded; (0, 0, 0) if there are none
+    View<const double, 2> not_recorded;  // (nullable variables, components) the probability of "not recorded"
     View<const std::int64_t, 1> variable;  // (rows of masks,) the nullable variable that a split is on, or -1
-    View<const bool, 1> goes_left;         // (rows of masks,) where "not recorded" goes
+    View<const bool, 1> goes_left;         // (rows of masks,) whether "not recorded" goes left
 
     template <class Reader>
     static void fields(DrawOdds& self, Reader& read) {
@@ -87,15 +87,15 @@ struct DrawOdds {
     }
 };
 
-// The components, and hypotheses, that some draws are of; and which draws.
+// The components and hypotheses that have draws, and their draws.
 struct Chosen {
     Index n = 0;
     Index component[DRAWS + 1], hypothesis[DRAWS + 1];
     Scratch<Word> part = Scratch<Word>((DRAWS + 1) * LANES);
-    Scratch<std::uint8_t> octets = Scratch<std::uint8_t>(DRAWS * DRAWS);  // ones for the draws of each
+    Scratch<std::uint8_t> bytes = Scratch<std::uint8_t>(DRAWS * DRAWS);  // ones for the draws of each
 
-    // Given their shares: a component has the draws whose first coordinates lie from where the one before it ends, and the last
-    // that is possible at all has the rest.
+    // Given the shares: each component has the draws whose first coordinate lies in its part of (0, 1), and the last
+    // possible one has the rest.
     void choose(const double* share, Index n_shares, Index n_components, const double* uniform, const Word* lowest) {
         Index last = n_shares - 1;
         while (last > 0 && !(share[last] > 0.0)) --last;
@@ -112,13 +112,13 @@ struct Chosen {
             n += now > before;
             before = now;
         }
-        for (Index i = 0; i < n * LANES; ++i) octets_of(part[i], octets.data() + i * WORD);
+        for (Index i = 0; i < n * LANES; ++i) bytes_of(part[i], bytes.data() + i * WORD);
     }
 };
 
-// Masks of the splits of a row from those of its components.
+// Masks of the splits of a row, combined from those of its components.
 class Sides {
-    std::vector<Index> asked;  // (slots,) when the octets of draws were made last
+    std::vector<Index> asked;  // (slots,) when the bytes of draws were last computed
     Scratch<std::uint8_t> mixed;
     Scratch<Word> forced;
     Index now = 0;
@@ -155,9 +155,9 @@ class Sides {
         }
     }
 
-    // Choose the draws in which a variable is not recorded because its missing value says so, and let them go where such
-    // values go at the splits of a row. Given the component, a missing value says with probability 1 / (1 + odds of the rest)
-    // that nothing was recorded, and otherwise nothing: then the component's own draw stands.
+    // Choose the draws in which a variable is not recorded, according to its odds, and send them where "not recorded" goes
+    // at the splits of the row. Given the component, nothing was recorded with probability 1 / (1 + odds of the rest);
+    // otherwise the component's own draw is used.
     template <class Step>
     void force(const Division<Step>& division, const Chosen& chosen, Index four, const SharedDraws& shared, const DrawOdds& telling, Index row) {
         for (Index u = 0; u < telling.odds[2]; ++u) {
@@ -180,13 +180,13 @@ class Sides {
     }
 
   private:
-    // The octets of draws, each of its own component: every draw is of one.
+    // The bytes of draws, each from the component of the draw.
     static void mix(const Chosen& chosen, Index four, Index slot, const SharedDraws& shared, std::uint8_t* out) {
         typedef std::uint8_t Octets __attribute__((vector_size(32)));
         constexpr Index N = DRAWS / Index(sizeof(Octets));
         Octets sum[N] = {};
         for (Index i = 0; i < chosen.n; ++i) {
-            const std::uint8_t *theirs = shared.cells.at(four, chosen.component[i], slot), *own = chosen.octets.data() + i * DRAWS;
+            const std::uint8_t *theirs = shared.cells.at(four, chosen.component[i], slot), *own = chosen.bytes.data() + i * DRAWS;
             for (Index j = 0; j < N; ++j) {
                 Octets place, ones;
                 std::memcpy(&place, theirs + j * sizeof place, sizeof place);
@@ -198,8 +198,8 @@ class Sides {
     }
 };
 
-// Margins of shared draws, from a word on, out (rows, words, 64, outputs). share (rows, hypotheses x components) says how
-// probable each is; places (rows of thresholds,) the place of a threshold in its octet, and 256 times its slot.
+// Margins of shared draws, from a word on, out (rows, words, 64, outputs). share (rows, hypotheses x components) has the
+// probability of each; places (rows of thresholds,) the place of a threshold in its byte, plus 256 times its slot.
 void fill_shared_margins(nb::object share_, nb::object sets_, nb::object shared_, Index first, nb::object telling_, nb::object places_,
                          nb::object small_, nb::object leaves_, nb::object out_) {
     with_step_type(leaves_, [&](auto step) {
@@ -243,11 +243,11 @@ void fill_shared_margins(nb::object share_, nb::object sets_, nb::object shared_
 
 // ---- a single missing number: no draws, and no error
 
-// Margins (rows, cells, outputs) and masses (rows, cells) of rows that lack one number.
+// Margins (rows, cells, outputs) and masses (rows, cells) of rows with one missing number.
 //
-// Between two thresholds all values of the number have the same margin. From one leaf of a tree's set to the next, it changes
-// at the threshold where they part. `first` is the first of the number's masks, mass (components, cells) what each component
-// gives to its cells. O(rows * (leaves that are left + components * cells)).
+// Between two thresholds all values of the number have the same margin. It changes from one leaf of a tree's set to the next
+// at the threshold between them. `first` is the first of the number's masks, mass (components, cells) the mass of each
+// component in its cells. O(rows * (leaves in the sets + components * cells)).
 void fill_cells(nb::object sets_, nb::object share_, nb::object small_, nb::object leaves_, Index first, nb::object mass_,
                 nb::object margins_, nb::object weight_) {
     Arguments arguments;
@@ -309,7 +309,7 @@ void add_cells(nb::object weight_, nb::object values_, nb::object out_) {
 
 void bind_shared_draws(nb::module_& m) {
     m.def("fill_components", &fill_components, nb::arg("draws"), nb::arg("forest"), nb::arg("first_slot"), nb::arg("word"),
-          nb::arg("places"), nb::arg("masks"), "What a word's draws are in each component.");
+          nb::arg("places"), nb::arg("masks"), "The draws of a word in each component.");
     m.def("fill_shared_margins", &fill_shared_margins, nb::arg("share"), nb::arg("sets"), nb::arg("shared"), nb::arg("first"),
           nb::arg("telling"), nb::arg("places"), nb::arg("small"), nb::arg("leaves"), nb::arg("out"),
           "Margins of shared draws, (rows, words, 64, outputs).");

@@ -1,26 +1,26 @@
-// Expectations of rows that lack a single number, exactly (knothole.expectation.gaussian.SingleMissing).
+// Exact expectations of rows with a single missing number (knothole.expectation.gaussian.SingleMissing).
 //
-// The missing number has a mixture of normals, z in each row's own distribution. Every region of it is an interval between
-// two thresholds: with F its cumulative distribution at all thresholds, a leaf's probability is the difference of F at the ends of
-// its interval. O(normals * thresholds of the variable) a row. By sets of leaves, all that is left of a tree is a step
-// function of the number: O(normals * leaves that are left).
+// The missing number has a mixture of normals, as a score z, different in each row. Every region of it is an interval
+// between two thresholds: with F the cumulative distribution at all thresholds, a leaf's probability is the difference of F at
+// the ends of its interval. O(normals * thresholds of the variable) a row. With sets of leaves, a tree is a step function of
+// the number: O(normals * leaves in the set).
 #include "module.hpp"
 #include "product_regions.hpp"
 
 namespace {
 
-// Components with less than this share of a row are left out: no leaf probability changes by more for each, which is far
-// below what trees of single precision can tell.
+// Components with a smaller share of a row are left out: each changes a leaf probability by less than that, far below
+// the precision of single-precision trees.
 constexpr double LEAST_SHARE = 1e-10;
-// The normal distribution is tabulated so far, in so many steps a unit, and interpolated by cubics that have its slope, too.
+// Range and steps per unit of the tabulated normal distribution; cubic interpolation matches its slope too.
 constexpr double END = 8.5, STEPS = 256.0;
 constexpr int TABLE = int(2 * END * STEPS) + 2;
 
-// P(Z < z) and its slope a step, at multiples of a step from -END on.
+// P(Z < z) and its slope per step, at multiples of a step from -END on.
 struct NormalTable {
     View<const double, 2> entries;  // (TABLE, 2)
 
-    // P(Z < z) at a place in the table, between its entries too.
+    // P(Z < z) anywhere in the table, by interpolation.
     double below_at(double place) const {
         place = std::min(place > 0.0 ? place : 0.0, 2 * END * STEPS);  // NaN too
         const Index cell = Index(place);
@@ -41,10 +41,10 @@ struct Normals {
     }
 };
 
-// The distributions of the rows' missing numbers, as if they had one component.
+// The distributions of the rows' missing numbers, as densities with one component.
 struct NumberGiven {
     RegionRows known;
-    View<const std::int64_t, 1> variable;  // (rows,) that is missing
+    View<const std::int64_t, 1> variable;  // (rows,) the missing variable
     Normals normals;
     View<const double, 1> score;           // (grid rows,) of thresholds
     NormalTable table;
@@ -107,7 +107,7 @@ class SingleMissing : public ProductRegions<SingleMissing> {
 template <class F>
 void NumberGiven::with_family(const Walk& walk, F f) const { f(SingleMissing(walk, *this)); }
 
-// By sets of leaves: from one leaf of a set to the next, the output changes at the threshold where they part.
+// By sets of leaves: the output changes from one leaf of a set to the next at the threshold between them.
 void add_expected(nb::object points_, nb::object normals_, nb::object trees_, nb::object node_score_, nb::object table_,
                   nb::object value_, nb::object out_) {
     Arguments arguments;
@@ -155,7 +155,7 @@ void add_expected(nb::object points_, nb::object normals_, nb::object trees_, nb
 }  // namespace
 
 void bind_single_missing(nb::module_& m) {
-    bind_walks<NumberGiven>(m);  // nobody asks for pairs of leaves: there is one missing number
+    bind_walks<NumberGiven>(m);  // there are no pairs of leaves: only one number is missing
     m.def("add_expected", &add_expected, nb::arg("points"), nb::arg("normals"), nb::arg("trees"), nb::arg("node_score"),
           nb::arg("table"), nb::arg("value"), nb::arg("out"),
           "Add the expected margin of rows to out (rows, outputs), by sets of leaves.");

@@ -1,7 +1,7 @@
 // Scrambled Sobol points as the randomness of draws: how draws are grouped, and the hash that scrambles them.
 //
-// A word of 64 draws is GROUPS groups of SIZE. A group has a Sobol sequence of its own, xor-ed with random bits that are
-// a hash of (seed, key, group, coordinate): see compiled/sobol.py. All of this is integers: the same on every machine.
+// A word of 64 draws is GROUPS groups of SIZE. Each group has its own Sobol sequence, xor-ed with random bits that are a
+// hash of (seed, key, group, coordinate): see knothole.sobol. All of this is integers: the same on every machine.
 #pragma once
 #include "views.hpp"
 
@@ -27,5 +27,5 @@ inline std::uint32_t bits_of(Word state, Index number, Index coordinate) {
 }
 
 // The uniform number of 32 random bits, (bits + 1/2) / 2^32: never 0 or 1. By way of signed integers, which processors
-// convert at once; exact.
+// convert directly; exact.
 inline double uniform_of(std::uint32_t bits) { return (std::int32_t(bits ^ 0x80000000u) + (0x1p31 + 0.5)) * 0x1p-32; }

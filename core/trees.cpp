@@ -1,8 +1,8 @@
 // Trees on complete rows: leaf numbers and margins.
 //
-// A block of rows walks one tree at a time, all rows a level at a time: the tree's nodes stay in cache, and the steps of
-// rows do not wait for each other. A leaf points to itself (its threshold is NaN, so no value goes right there). Trees
-// too deep for that, or with sets of categories, walk row by row. O(rows * trees * depth).
+// A block of rows walks one tree at a time, one level at a time: the tree's nodes stay in cache, and rows do not wait for
+// each other. A leaf points to itself (its threshold is NaN, so no value goes right there). Trees that are too deep for
+// that, or have sets of categories, are walked row by row. O(rows * trees * depth).
 #include "trees.hpp"
 
 #include <algorithm>
@@ -84,8 +84,8 @@ void add_margin(nb::object X_, nb::object nodes_, bool has_nan, nb::object value
     });
 }
 
-// The least and the largest value of the leaves that a row may reach, whatever its missing values are, added up over
-// trees. Of a value that is not finite both sides are reached. O(rows * leaves).
+// The least and the largest leaf value that a row can reach, whatever its missing values are, added up over trees. A value
+// that is not finite goes both ways. O(rows * leaves).
 void add_range(nb::object X_, nb::object nodes_, nb::object value_, nb::object output_, nb::object low_, nb::object high_) {
     Arguments arguments;
     auto X = arguments.array<const double, 2>("X", X_, {"rows", "columns"});
@@ -136,5 +136,5 @@ void bind_trees(nb::module_& m) {
     m.def("add_margin", &add_margin, nb::arg("X"), nb::arg("nodes"), nb::arg("has_nan"), nb::arg("value"), nb::arg("output"),
           nb::arg("out"), "Add the weighted values of every tree to out (rows, outputs).");
     m.def("add_range", &add_range, nb::arg("X"), nb::arg("nodes"), nb::arg("value"), nb::arg("output"), nb::arg("low"),
-          nb::arg("high"), "Add the least and the largest value that every tree may have for a row with missing values.");
+          nb::arg("high"), "Add each tree's least and largest leaf value that a row can reach, whatever its missing values are.");
 }

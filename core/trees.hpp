@@ -1,4 +1,4 @@
-// The nodes of an ensemble, as walks over complete rows want them.
+// The nodes of an ensemble, in the form for walks over complete rows.
 #pragma once
 #include "bits.hpp"
 #include "views.hpp"

@@ -1,7 +1,7 @@
 // Operations on vectors whose length is a multiple of four, and memory that they are quick in.
 //
-// A vector type is written out instead of left to the compiler: sums then have one order, wherever arrays lie in
-// memory, and loops of 16 or 32 elements have no remainders.
+// A vector type is used instead of auto-vectorisation: sums then have one order wherever arrays lie in memory, and loops
+// of 16 or 32 elements have no remainders.
 #pragma once
 #include "views.hpp"
 
@@ -14,7 +14,7 @@ constexpr Index AT_ONCE = 4;
 constexpr std::size_t CACHE_LINE = 64;
 
 typedef double Four __attribute__((vector_size(32)));
-// What comparisons of two Fours give: -1 where they hold, else 0.
+// Results of comparisons of two Fours: -1 where true, else 0.
 typedef std::int64_t FourMasks __attribute__((vector_size(32)));
 
 inline Four load(const double* x) {
@@ -27,9 +27,9 @@ inline Four spread(double x) { return Four{x, x, x, x}; }
 // Masks of four booleans.
 inline FourMasks load(const bool* x) {
 #ifdef __AVX2__
-    std::int32_t octets;
-    std::memcpy(&octets, x, sizeof octets);
-    return -reinterpret_cast<FourMasks>(_mm256_cvtepi8_epi64(_mm_cvtsi32_si128(octets)));
+    std::int32_t bytes;
+    std::memcpy(&bytes, x, sizeof bytes);
+    return -reinterpret_cast<FourMasks>(_mm256_cvtepi8_epi64(_mm_cvtsi32_si128(bytes)));
 #else
     return FourMasks{-std::int64_t(x[0]), -std::int64_t(x[1]), -std::int64_t(x[2]), -std::int64_t(x[3])};
 #endif
@@ -69,7 +69,7 @@ inline double dot(const double* x, const double* y, Index n) {
     return total(out);
 }
 
-// Scratch memory that begins where a cache line does: what crosses lines takes longer.
+// Scratch memory aligned to a cache line: accesses across two lines take longer.
 template <class T>
 struct Aligned {
     using value_type = T;
@@ -86,22 +86,22 @@ struct Aligned {
 template <class T>
 using Scratch = std::vector<T, Aligned<T>>;
 
-// One of two, without a branch: compilers make one of "?:", which is mispredicted where data decide.
+// One of two, without a branch: compilers turn "?:" into one, which is mispredicted if it depends on data.
 template <class T>
 T* choose(bool first, T* one, T* other) {
     const auto mask = -std::uintptr_t(first);
     return reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(one) & mask) | (reinterpret_cast<std::uintptr_t>(other) & ~mask));
 }
 
-// A number that is known when compiling. (Not std::integral_constant: calls of copy and fill would find the library's.)
+// A number known at compile time. (Not std::integral_constant: calls of copy and fill would find the library's.)
 template <Index VALUE>
 struct Constant {
     static constexpr Index value = VALUE;
     constexpr operator Index() const { return VALUE; }
 };
 
-// Call f with a number that is known when compiling, where it is a usual one: loops over components then have no
-// remainders and are unrolled.
+// Call f with a number known at compile time, if it is a common one: loops over components then have no remainders and
+// are unrolled.
 template <class F>
 decltype(auto) with_constant(Index n, F&& f) {
     switch (n) {

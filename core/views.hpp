@@ -1,7 +1,7 @@
 // numpy arrays and records of them (NamedTuples) as arguments of kernels, checked once in the bindings.
 //
-// A kernel sees a View: a pointer and a shape, with no bounds checks. Before that, Arguments has compared data type,
-// dimensions, layout and writability, and that axes of one name have one size in all arguments of a call.
+// A kernel sees a View: a pointer and a shape, without bounds checks. Before, Arguments has checked data type, dimensions,
+// layout and writability, and that axes of one name have one size in all arguments of a call.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -33,13 +33,13 @@ struct View {
         for (Index each : shape) n *= each;
         return n;
     }
-    // An element: as many indices as axes.
+    // An element; one index per axis.
     template <class... I>
     T& operator()(I... index) const {
         static_assert(sizeof...(I) == D, "one index for each axis");
         return data[offset(index...)];
     }
-    // The first element of a row, or of a block of rows: fewer indices than axes.
+    // The first element of a row, or of a block of rows; fewer indices than axes.
     template <class... I>
     T* at(I... index) const {
         static_assert(sizeof...(I) < D, "fewer indices than axes");
@@ -56,7 +56,7 @@ struct View {
     }
 };
 
-// Whether all elements are at least `least` and less than `end`: codes and places that a kernel writes to.
+// Whether all elements are at least `least` and less than `end`: codes and positions that a kernel writes to.
 template <class T, int D>
 bool within(View<T, D> values, Index least, Index end) {
     using U = std::remove_const_t<T>;
@@ -95,7 +95,7 @@ constexpr const char* type_name() {
     else return sizeof(U) == 8 ? "uint64" : sizeof(U) == 4 ? "uint32" : sizeof(U) == 2 ? "uint16" : "uint8";
 }
 
-// The arguments of one call: reads them, and remembers how long each named axis is.
+// The arguments of one call: reads them, and records the size of each named axis.
 class Arguments {
   public:
     template <class T, int D>
@@ -118,7 +118,7 @@ class Arguments {
         return out;
     }
 
-    // Whether the elements of an array are T, for kernels that take several types.
+    // Whether the elements of an array have type T, for kernels that take several types.
     template <class T>
     static bool holds(nb::handle value) {
         return holds(value, kind<T>(), sizeof(T));
@@ -130,7 +130,7 @@ class Arguments {
         throw std::logic_error("an axis without a size");
     }
 
-    // What no axis can say, such as the least entry of an array of offsets.
+    // A check beyond sizes of axes, such as the least entry of an array of offsets.
     static void require(bool holds, const char* message) {
         if (!holds) throw nb::value_error(message);
     }
@@ -162,7 +162,7 @@ class Arguments {
             held.push_back(nb::steal(found));
             return held.back();
         }
-        std::vector<nb::object> held{};  // fields that a property makes live as long as this
+        std::vector<nb::object> held{};  // keeps alive what a property returned, during this
     };
     struct Known {
         const char* name;
@@ -193,6 +193,6 @@ class Arguments {
 
     std::vector<Known> known_;
     std::vector<const char*> path_;
-    // Arrays that begin at any byte, as those that Dask receives may; they are read from here.
+    // Copies of arrays that are not aligned, as those that Dask receives may be.
     std::vector<std::vector<Word>> copies_;
 };

@@ -1,28 +1,28 @@
-// Walks through trees that divide where a row has a missing value (knothole.expectation.exact.walk).
+// Walks through trees that branch where a row has a missing value (knothole.expectation.exact.walk).
 //
-// A position goes from leaf to leaf of one tree, through those that a row can reach, depth first. Where it carries the
-// region of every missing value, a second position can start inside a leaf of the first and go through another tree
-// there: that is the probability of a pair of leaves (Lemma 2). It then also starts from any region, such as a one-hot
-// group observed in part.
+// A position goes from leaf to leaf of one tree, depth first, through the leaves that a row can reach. If it keeps the region
+// of every missing value, a second position can start inside a leaf of the first and go through another tree there, which
+// gives the probability of a pair of leaves (Lemma 2). It can also start from any region, such as a partly observed one-hot
+// group.
 //
-// What differs between densities is in families. A family has
-//     Position                              where a walk is: frames, and what else the density needs to return
+// Densities differ in their family. A family has
+//     Position                              the state of a walk: frames, and what the density needs to return
 //     block                                 rows that walk a tree one after the other, so that its nodes stay in cache
-//     begin_row(x, row)                     get ready for a row; where block is more than 1, leave nothing behind
+//     begin_row(x, row)                     prepare for a row; where block is more than 1, leave nothing behind
 //     place(position, tree, row)            before the first leaf of a tree, with all of the row's probability
-//     advance(x, position, found)           go on to the next leaves, as many as the list takes; how many there were
+//     advance(x, position, found)           go on to the next leaves, as many as the list takes; returns their number
 // and, with regions (RegionWalk has advance),
 //     place_inside(position, root, outer)   before the first leaf below root, inside the leaf of another position
-//     leave_inside(outer)                   forget a position that was placed inside another's leaf and has no more leaves
-//     divide_region(position, top, v, left, right, reaches)  divide what arrives at a split on v by the masses of its sides
-//     enter_side(position, top, v, left, right)  go on at one side of the last split in frame top: the right one, if so
+//     leave_inside(outer)                   forget a position that was placed inside another's leaf and has finished
+//     divide_region(position, top, v, left, right, probabilities)  divide what arrives at a split on v by masses of its sides
+//     enter_side(position, top, v, left, right)  continue on one side of the last split in frame top (`right`: which)
 //     leave_split(position, top, v)         return to what arrived at the split in frame top
 // O(leaves that a row reaches * states) a row and tree; squared for pairs.
 #pragma once
 #include "leaf_sets.hpp"
 #include "vectors.hpp"
 
-// Scratch memory with anything in it at first: most calls use a part.
+// Uninitialised scratch memory: most calls use a part of it.
 template <class T>
 struct Unset : Aligned<T> {
     template <class U>
@@ -41,7 +41,7 @@ inline void prefetch(const double* x, Index n) {
 
 // ---- what walks read --------------------------------------------------------------------------------------------------
 
-// What trees and univariate distributions say together (knothole.expectation.tables).
+// Tables of trees and univariate distributions (knothole.expectation.tables).
 struct WalkTables {
     View<const std::int32_t, 1> position;    // (nodes,) of the threshold, in its variable's grid
     View<const std::int64_t, 1> offset;      // (variables + 1,) first row of each variable in mass
@@ -50,7 +50,7 @@ struct WalkTables {
     View<const std::int64_t, 1> n_levels;    // (variables,)
     View<const std::int64_t, 1> unrecorded;  // (variables,) code of "not recorded" of categorical ones, else -1
     View<const std::int64_t, 1> set_offset;  // (variables + 1,) first word of each variable in a region's sets
-    Index depth = 0;                         // frames that a walk of the deepest tree can need
+    Index depth = 0;                         // the most frames that a walk can need
 
     template <class Reader>
     static void fields(WalkTables& self, Reader& read) {
@@ -81,7 +81,7 @@ struct Leaves {
     }
 };
 
-// Rows to walk for, and the trees.
+// The rows and trees of a walk.
 struct Walk {
     View<const double, 2> points;  // (rows, variables)
     NodeArrays nodes;
@@ -108,7 +108,7 @@ struct Walk {
         Arguments::require(rises && leaves.start(n_trees()) == leaves.value[0], "start must rise to the number of leaves");
     }
     Index n_trees() const { return nodes.roots[0]; }
-    // Places for the leaves of a tree: one more than leaves, since a full list means "not done yet", and one to spare.
+    // Room for the leaves of a tree: one more than leaves, since a full list means "not finished", and one to spare.
     Index places(Index tree) const { return leaves.start(tree + 1) - leaves.start(tree) + 2; }
     Index most_places() const {
         Index most = 0;
@@ -122,27 +122,27 @@ struct Walk {
     }
 };
 
-// Leaves that a position came to, and their probabilities.
+// Leaves that a position reached, and their probabilities.
 struct LeafList {
     std::int32_t* leaves;
-    double* reaches;
+    double* probabilities;
     Index size;
 
-    void put(Index i, Index leaf, double reach) const {
+    void put(Index i, Index leaf, double probability) const {
         if (i >= size) throw std::invalid_argument("a tree has more leaves than it should");
-        leaves[i] = std::int32_t(leaf), reaches[i] = reach;
+        leaves[i] = std::int32_t(leaf), probabilities[i] = probability;
     }
 };
 struct LeafRoom {
     Room<std::int32_t> leaves;
-    Room<double> reaches;
+    Room<double> probabilities;
     LeafList list;
-    explicit LeafRoom(Index n) : leaves(n), reaches(n), list{leaves.data(), reaches.data(), n} {}
+    explicit LeafRoom(Index n) : leaves(n), probabilities(n), list{leaves.data(), probabilities.data(), n} {}
 };
 
-// ---- walks without regions: where a row divides -------------------------------------------------------------------------
+// ---- walks without regions: where a row branches ------------------------------------------------------------------------
 
-// Which leaves of small trees observed values leave (LeafSets), for all trees; no trees where some tree is too large.
+// Leaves of small trees compatible with observed values (LeafSets), for all trees; no trees if some tree is too large.
 struct LeafWords {
     View<const Word, 2> word;             // (rows, trees)
     View<const std::uint8_t, 3> parting;  // (trees, LEAVES, LEAVES)
@@ -161,14 +161,14 @@ struct LeafWords {
     }
 };
 
-// From split to split where a set of leaves divides in two. A place is what is left of the tree.
+// From split to split where a set of leaves divides in two. A place is the remaining set.
 struct SmallTrees {
     using Place = Word;
     const LeafWords& words;
     const std::int32_t* roots;
 
     Place start(Index row, Index tree) const { return words.word(row, tree); }
-    // Whether the row divides further on, and the node where it does, or else the leaf that it comes to.
+    // Whether the row branches further down, and the node where it does, or else the leaf that it reaches.
     bool divides(const double*, Place at, Index tree, Index& node) const {
         const int lowest = lowest_bit(at), highest = highest_bit(at);
         if (lowest == highest) {
@@ -201,10 +201,10 @@ struct LargeTrees {
 
 // ---- walks with regions -------------------------------------------------------------------------------------------------
 
-// What rows know of missing values.
+// What is known of the missing values of rows.
 struct RegionRows {
     View<const Word, 2> allowed;  // (rows, words) the codes that are possible
-    View<const double, 2> odds;   // (rows, variables) what a missing value says (Evidence.odds)
+    View<const double, 2> odds;   // (rows, variables) odds of missing values (Evidence.odds)
 
     template <class Reader>
     static void fields(RegionRows& self, Reader& read) {
@@ -216,33 +216,33 @@ struct RegionRows {
     }
 };
 
-// What remains of a numeric variable: grid positions, and whether "not recorded" is excluded.
+// The remaining region of a numeric variable: grid positions, and whether "not recorded" is excluded.
 struct Interval {
     Index low, high;
     bool recorded;
 };
 
-// A stack: a frame for each split on a missing value between the root and a position.
+// A stack with one frame for each split on a missing value between the root and a position.
 struct RegionFrames {
     enum Phase { ENTER, RIGHT, LEAVE };
     struct Frame {
-        double reach;  // leaf probability, so far
+        double probability;  // leaf probability, so far
         Index node;
         Phase phase;
-        Interval saved;  // what remained of the split's variable on arrival
+        Interval saved;  // the region of the split's variable on arrival
     };
     Index top = -1, words;
     std::vector<Frame> frame;
-    std::vector<Word> saved;           // the same of a category, `words` for each frame
+    std::vector<Word> saved;           // the same for a category, `words` for each frame
     Scratch<double> left, right;  // masses of the sides of the last split that divided
 
     explicit RegionFrames(const WalkTables& tables) : words(0), frame(tables.depth), left(tables.states()), right(tables.states()) {
         for (Index v = 0; v < tables.n_variables(); ++v) words = std::max(words, tables.set_offset(v + 1) - tables.set_offset(v));
         saved.resize(words * tables.depth);
     }
-    void start(Index root, double reach) {
+    void start(Index root, double probability) {
         top = 0;
-        frame[0].reach = reach, frame[0].node = root, frame[0].phase = ENTER;
+        frame[0].probability = probability, frame[0].node = root, frame[0].phase = ENTER;
     }
 };
 
@@ -254,17 +254,17 @@ class RegionWalk {
     RegionWalk(const Walk& walk, const RegionRows& known)
         : walk(walk), known(known), mass(walk.tables.mass.data), numbers(walk.tables.n_variables()), sets(walk.tables.n_words()) {}
 
-    // See the top of this file. With room for one leaf, the region is the leaf's when it stops there. When there are no more
-    // leaves, the region is what it was at the start.
+    // See the top of this file. With room for only one leaf, the current region is that of the leaf when it stops there.
+    // After the last leaf, the region is what it was at the start.
     template <class Position>
     Index advance(const double* x, Position& position, const LeafList& found) {
         using F = RegionFrames;
         const NodeArrays& nodes = walk.nodes;
-        // Whoever takes leaves one by one wants the leaf's region in hand, others its probability alone.
+        // Callers that take leaves one by one need the leaf's region, others only its probability.
         const bool one_by_one = found.size == 1;
         const Index most = one_by_one ? 1 : found.size - 1;
         Index count = 0, top = position.top;
-        double *left = position.left.data(), *right = position.right.data(), reaches[2];
+        double *left = position.left.data(), *right = position.right.data(), probabilities[2];
         while (top >= 0 && count < most) {
             F::Frame& here = position.frame[top];
             const bool enter = here.phase == F::ENTER;
@@ -273,23 +273,23 @@ class RegionWalk {
             if (v < 0) {
                 if (enter) {
                     here.phase = F::LEAVE;
-                    found.put(count++, nodes.left(node), here.reach);
+                    found.put(count++, nodes.left(node), here.probability);
                 } else {
                     --top;
                 }
                 continue;
             }
             bool to_right = true;
-            double child_reach;
+            double child_probability;
             if (enter) {
                 side_masses(v, node, left, right);
-                self().divide_region(position, top, v, left, right, reaches);
+                self().divide_region(position, top, v, left, right, probabilities);
                 const Index left_node = nodes.follow(x, nodes.left(node), false);
                 const Index right_node = nodes.follow(x, nodes.left(node) + 1, false);
-                const bool left_ends = !one_by_one && (nodes.is_leaf(left_node) || reaches[0] <= 0.0);
-                const bool right_ends = !one_by_one && (nodes.is_leaf(right_node) || reaches[1] <= 0.0);
-                if (left_ends && reaches[0] > 0.0) found.put(count++, nodes.left(left_node), reaches[0]);
-                if (right_ends && reaches[1] > 0.0) found.put(count++, nodes.left(right_node), reaches[1]);
+                const bool left_ends = !one_by_one && (nodes.is_leaf(left_node) || probabilities[0] <= 0.0);
+                const bool right_ends = !one_by_one && (nodes.is_leaf(right_node) || probabilities[1] <= 0.0);
+                if (left_ends && probabilities[0] > 0.0) found.put(count++, nodes.left(left_node), probabilities[0]);
+                if (right_ends && probabilities[1] > 0.0) found.put(count++, nodes.left(right_node), probabilities[1]);
                 if (left_ends && right_ends) {
                     self().leave_split(position, top, v);
                     --top;
@@ -299,24 +299,24 @@ class RegionWalk {
                 prefetch_masses(right_node);
                 save(position, v, top);
                 here.phase = left_ends || right_ends ? F::LEAVE : F::RIGHT;
-                here.reach = reaches[1], to_right = left_ends;
-                child_reach = left_ends ? reaches[1] : reaches[0];
+                here.probability = probabilities[1], to_right = left_ends;
+                child_probability = left_ends ? probabilities[1] : probabilities[0];
             } else if (here.phase == F::RIGHT) {
                 here.phase = F::LEAVE;
-                child_reach = here.reach;
+                child_probability = here.probability;
             } else {
                 self().leave_split(position, top, v);
                 restore(position, v, top);
                 --top;
                 continue;
             }
-            // Most pairs of regions do not meet: a side without probability is not visited.
-            if (child_reach > 0.0) {
+            // Most pairs of regions are disjoint: a side with probability 0 is not visited.
+            if (child_probability > 0.0) {
                 if (top + 2 >= Index(position.frame.size())) throw std::invalid_argument("a tree is deeper than it should be");
                 confine(position, top, node, v, to_right);
                 self().enter_side(position, top, v, left, to_right);
                 ++top;
-                position.frame[top].reach = child_reach;
+                position.frame[top].probability = child_probability;
                 position.frame[top].node = nodes.left(node) + to_right;
                 position.frame[top].phase = F::ENTER;
             }
@@ -329,12 +329,12 @@ class RegionWalk {
     const Walk& walk;
     const RegionRows& known;
     const double* mass;  // (grid rows, states)
-    // What remains of each variable that is missing.
+    // The remaining region of each missing variable.
     std::vector<Interval> numbers;
     std::vector<Word> sets;
     const double* odds = nullptr;
 
-    // Every missing value may be anything, but for what the row's sets say.
+    // Reset: every missing value may be anything that the row's sets allow.
     void reset_region(Index row) {
         const WalkTables& tables = walk.tables;
         for (Index v = 0; v < tables.n_variables(); ++v) numbers[v] = {0, tables.offset(v + 1) - tables.offset(v) - 1, false};
@@ -345,7 +345,7 @@ class RegionWalk {
   private:
     Family& self() { return static_cast<Family&>(*this); }
 
-    // Note in a frame what remains of variable v, or put it back.
+    // Store the region of variable v in a frame, or restore it.
     void save(RegionFrames& frames, Index v, Index top) const {
         const WalkTables& tables = walk.tables;
         frames.frame[top].saved = numbers[v];
@@ -357,7 +357,7 @@ class RegionWalk {
         std::copy_n(frames.saved.begin() + top * frames.words, tables.set_offset(v + 1) - tables.set_offset(v),
                     sets.begin() + tables.set_offset(v));
     }
-    // Confine variable v to the left or right side of what the frame noted, at a split.
+    // Confine variable v to the left or right side of the region stored in the frame, at a split.
     void confine(const RegionFrames& frames, Index top, Index node, Index v, bool right) {
         const WalkTables& tables = walk.tables;
         if (tables.n_levels(v) > 0) {
@@ -372,7 +372,7 @@ class RegionWalk {
         const bool elsewhere = walk.nodes.missing_left(node) == right;
         numbers[v] = {right ? middle : saved.low, right ? saved.high : middle, elsewhere || saved.recorded};
     }
-    // Masses of the two sides of what remains of a variable at a split.
+    // Masses of the two sides of the remaining region of a variable at a split.
     void side_masses(Index v, Index node, double* left, double* right) const {
         const WalkTables& tables = walk.tables;
         const Index states = tables.states();
@@ -393,7 +393,7 @@ class RegionWalk {
         difference(right, first + here.high * states, first + middle * states, states);
         if (!here.recorded) add_times(walk.nodes.missing_left(node) ? left : right, tables.absent.at(v), odds[v], states);
     }
-    // Start to load the masses below a node's threshold: their table is too large for the near caches.
+    // Prefetch the masses below a node's threshold: their table is too large for the near caches.
     void prefetch_masses(Index node) const {
         const Index v = walk.nodes.feature(node), states = walk.tables.states();
         if (v >= 0) prefetch(mass + (walk.tables.offset(v) + walk.tables.position(node)) * states, states);
@@ -419,26 +419,26 @@ void add_margin(const Walk& walk, Family& family, View<double, 2> out) {
                 const Index n = family.advance(x, position, found.list);
                 for (Index j = 0; j < width; ++j) {
                     double expected = 0.0;
-                    for (Index i = 0; i < n; ++i) expected += found.list.reaches[i] * leaves.value(found.list.leaves[i], j);
+                    for (Index i = 0; i < n; ++i) expected += found.list.probabilities[i] * leaves.value(found.list.leaves[i], j);
                     out(row, leaves.output(tree) + j) += expected;
                 }
             }
     }
 }
 
-// Where a kernel that fills lists goes on: the first row of a block, a tree, and a row in the block.
+// Where a kernel that fills lists continues: the first row of a block, a tree, and a row in the block.
 struct Resume {
     Index start, tree, row;
 };
 struct EntriesOut {
     View<std::int32_t, 1> row, leaf;
-    View<double, 1> reach;
+    View<double, 1> probability;
 
     template <class Reader>
     static void fields(EntriesOut& self, Reader& read) {
         read("row", self.row, {"entries"});
         read("leaf", self.leaf, {"entries"});
-        read("reach", self.reach, {"entries"});
+        read("probability", self.probability, {"entries"});
     }
 };
 
@@ -457,7 +457,7 @@ Index emit(const Walk& walk, Family& family, Resume& at, const EntriesOut& out) 
                 const double* x = walk.points.at(row);
                 if (at.tree == 0) family.begin_row(x, row);
                 family.place(position, at.tree, row);
-                const Index n = family.advance(x, position, {out.leaf.data + count, out.reach.data + count, needed});
+                const Index n = family.advance(x, position, {out.leaf.data + count, out.probability.data + count, needed});
                 std::fill_n(out.row.data + count, n, std::int32_t(row));
                 count += n;
             }
@@ -465,9 +465,9 @@ Index emit(const Walk& walk, Family& family, Resume& at, const EntriesOut& out) 
     return count;
 }
 
-// Visit every pair of leaves that a row reaches at once, in trees t <= t' (Lemmas 1 and 2). Where `pairs` (leaves, leaves) is
-// not empty, probabilities of pairs times the row's weight are added to it (M of Prop. 3). Where `squares` (rows, outputs) is
-// not empty, E[margin^2] of each output, without the base, is added to it; then only trees that serve the same output are paired.
+// Visit every pair of leaves that a row reaches together, in trees t <= t' (Lemmas 1 and 2). If `pairs` (leaves, leaves) is
+// not empty, probabilities of pairs times the row's weight are added to it (M of Prop. 3). If `squares` (rows, outputs) is
+// not empty, E[margin^2] of each output, without the base, is added to it; then only trees with the same output are paired.
 template <class Family>
 void add_pairs(const Walk& walk, Family& family, View<const double, 1> weight, View<double, 2> pairs, View<double, 2> squares) {
     const Leaves& leaves = walk.leaves;
@@ -480,24 +480,24 @@ void add_pairs(const Walk& walk, Family& family, View<const double, 1> weight, V
         for (Index tree = 0; tree < walk.n_trees(); ++tree) {
             const Index output = leaves.output(tree);
             family.place(outer, tree, row);
-            // The outer position stops at each leaf, with the leaf's region in hand.
+            // The outer position stops at each leaf, with the leaf's region.
             while (family.advance(x, outer, one.list)) {
                 const Index leaf = one.list.leaves[0];
-                const double reach = one.list.reaches[0];
-                if (pairs[0] > 0) pairs(leaf, leaf) += weight(row) * reach;
+                const double probability = one.list.probabilities[0];
+                if (pairs[0] > 0) pairs(leaf, leaf) += weight(row) * probability;
                 if (squares[0] > 0)
-                    for (Index j = 0; j < width; ++j) squares(row, output + j) += reach * leaves.value(leaf, j) * leaves.value(leaf, j);
+                    for (Index j = 0; j < width; ++j) squares(row, output + j) += probability * leaves.value(leaf, j) * leaves.value(leaf, j);
                 for (Index other = tree + 1; other < walk.n_trees(); ++other) {
                     if (squares[0] > 0 && leaves.output(other) != output) continue;
                     family.place_inside(inner, walk.nodes.roots(other), outer);
                     const Index n = family.advance(x, inner, mates.list);
                     family.leave_inside(outer);
                     if (pairs[0] > 0)
-                        for (Index i = 0; i < n; ++i) pairs(leaf, mates.list.leaves[i]) += weight(row) * mates.list.reaches[i];
+                        for (Index i = 0; i < n; ++i) pairs(leaf, mates.list.leaves[i]) += weight(row) * mates.list.probabilities[i];
                     if (squares[0] > 0)
                         for (Index j = 0; j < width; ++j) {
                             double expected = 0.0;
-                            for (Index i = 0; i < n; ++i) expected += mates.list.reaches[i] * leaves.value(mates.list.leaves[i], j);
+                            for (Index i = 0; i < n; ++i) expected += mates.list.probabilities[i] * leaves.value(mates.list.leaves[i], j);
                             squares(row, output + j) += 2.0 * leaves.value(leaf, j) * expected;
                         }
                 }
@@ -508,7 +508,7 @@ void add_pairs(const Walk& walk, Family& family, View<const double, 1> weight, V
 
 // ---- bindings -----------------------------------------------------------------------------------------------------------
 
-// Given is what a density says of rows: a record with check(walk), and with_family(walk, f), which calls f with a family.
+// Given is a density's record of rows, with check(walk) and with_family(walk, f), which calls f with a family.
 template <class Given>
 void bind_add_margin(nb::module_& m) {
     m.def("add_margin", [](nb::object points, nb::object nodes, nb::object leaves, nb::object tables, nb::object given_, nb::object out_) {

@@ -1,7 +1,7 @@
 // 64 draws as the bits of a word: which of 64 numbers are below a limit, and sums over the draws whose bits are set.
 //
-// Compilers make no masks of loops that compare, so that comparisons have intrinsics for x86-64-v3; elsewhere flags of one
-// byte each become bits by a multiplication.
+// Compilers do not turn loops of comparisons into masks, so comparisons use intrinsics for x86-64-v3; elsewhere flags of
+// one byte each become bits by a multiplication.
 #pragma once
 #include "bits.hpp"
 #include "sobol.hpp"
@@ -35,7 +35,7 @@ inline Word bits_of_flags(const std::uint8_t* flags) {
     return out;
 }
 
-// Which of 64 numbers are below a limit. The bits of a group of draws are its octet, in any order, always the same.
+// Which of 64 numbers are below a limit. The bits of a group of draws are its byte, in some fixed order.
 inline Word below(const double* x, double limit) {
 #ifdef __AVX2__
     const __m256d limits = _mm256_set1_pd(limit);
@@ -55,7 +55,7 @@ inline Word below(const double* x, double limit) {
 #endif
 }
 
-// Which of 64 octets are below a limit, which is not 0.
+// Which of 64 bytes are below a limit, which is not 0.
 inline Word below(const std::uint8_t* x, std::uint8_t limit) {
 #ifdef __AVX2__
     const __m256i largest = _mm256_set1_epi8(char(limit - 1));
@@ -71,19 +71,19 @@ inline Word below(const std::uint8_t* x, std::uint8_t limit) {
 #endif
 }
 
-// Octets of ones where bits are set, of zeros elsewhere.
-inline void octets_of(Word bits, std::uint8_t* out) {
+// Octets of ones where bits are set, zeros elsewhere.
+inline void bytes_of(Word bits, std::uint8_t* out) {
     for (Index i = 0; i < WORD; i += 8) {
-        // Eight bits, each in an octet of its own; then all ones where it is not 0.
+        // Eight bits, each in a byte of its own; then all ones where it is not 0.
         const Word eight = (bits >> i & 0xFF) * 0x0101010101010101 & 0x8040201008040201;
         const Word ones = (((eight & 0x7F7F7F7F7F7F7F7F) + 0x7F7F7F7F7F7F7F7F) | eight) >> 7 & 0x0101010101010101;
-        const Word octets = ones * 0xFF;
-        std::memcpy(out + i, &octets, sizeof octets);
+        const Word bytes = ones * 0xFF;
+        std::memcpy(out + i, &bytes, sizeof bytes);
     }
 }
 
-// Add each of n numbers to those of 64 whose bits are set in its word; one more word may be read after the last. In their
-// order, to as many as fit registers at once.
+// Add each of n numbers to those of 64 sums whose bits are set in its word; one more word may be read after the last. In
+// order, to as many sums as fit registers at once.
 inline void add_where(double* out, const Word* words, const double* values, Index n) {
     typedef std::int64_t Mask __attribute__((vector_size(32)));
     constexpr Index PART = 32;
@@ -96,7 +96,7 @@ inline void add_where(double* out, const Word* words, const double* values, Inde
             const Mask value = (Mask)spread(values[entry]);
             for (Index i = 0; i < PART / 8; ++i) {
                 std::int64_t eight;
-                std::memcpy(&eight, bytes + i, sizeof eight);  // its lowest octet matters
+                std::memcpy(&eight, bytes + i, sizeof eight);  // its lowest byte matters
                 const Mask all = {eight, eight, eight, eight};
                 sum[2 * i] = sum[2 * i] + (Four)(((all & low) == low) & value);
                 sum[2 * i + 1] = sum[2 * i + 1] + (Four)(((all & high) == high) & value);
@@ -129,9 +129,9 @@ inline void add_where(std::int32_t* out, const Word* words, const std::int32_t* 
     std::memcpy(out, sum, sizeof sum);
 }
 
-// Add each of n numbers to eight, times the bits in the octets of its word: how many draws of each group are set.
+// Add each of n numbers to eight sums, times the number of set bits in each byte of its word: the draws of each group.
 inline void add_counts(double* out, const Word* words, const double* values, Index n) {
-    static_assert(GROUPS == 8 && SIZE == 8, "an octet for each group");
+    static_assert(GROUPS == 8 && SIZE == 8, "a byte for each group");
     Four first = load(out), last = load(out + 4);
     for (Index i = 0; i < n; ++i) {
         Word c = words[i];

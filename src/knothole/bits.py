@@ -97,8 +97,8 @@ def unpack(words: Words, n_levels: int) -> Mask:
     >>> unpack(np.array([[5]], dtype=np.uint64), 3).tolist()
     [[True, False, True]]
     """
-    octets = np.ascontiguousarray(words).view(np.uint8)
-    return np.unpackbits(octets, axis=1, bitorder="little")[:, :n_levels].astype(np.bool_)
+    as_bytes = np.ascontiguousarray(words).view(np.uint8)
+    return np.unpackbits(as_bytes, axis=1, bitorder="little")[:, :n_levels].astype(np.bool_)
 
 
 def unpack_at(words: Words, start: NDArray[Any], n_levels: int) -> Mask:

@@ -18,7 +18,7 @@ class ColumnMismatch(InvalidInput):
 
 
 class UnseenCategory(InvalidInput):
-    """A categorical column has a level that did not occur in training."""
+    """A categorical column holds a level that was not there in training."""
 
 
 class UnsupportedModel(KnotholeError, TypeError):

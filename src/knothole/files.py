@@ -1,8 +1,8 @@
-"""Files that are there as a whole or not at all, and the container of knothole's own files.
+"""Files that are written completely or not at all, and the container of knothole's own files.
 
-A file is written beside its place and then moved there, so that there is never half a file. A
-container is a zip of plain arrays (npz) with a JSON header that names the format and its version.
-Nothing is unpickled.
+A file is written under a temporary name beside its place and then moved, so there is never half a
+file. A container is a zip of plain arrays (npz) with a JSON header that names the format and its
+version. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ except ImportError:  # pragma: no cover: Windows, where nobody can delete an ope
 
 HEADER = "header.json"
 
-# What a file may unpack to: so many bytes, and beyond them so many times its own length. Deflate
-# can do a thousand; what trees and densities hold is far from that.
+# Limits of what a file may unpack to: so many bytes, and beyond that a multiple of its own size.
+# Deflate can reach a thousand; trees and densities are far from that.
 ALWAYS_FINE = 2**26
 MOST_RATIO = 100
-# The same of the header, in bytes and in values: parsed, a value takes a hundred bytes. A category
-# has three values, and takes three bytes of a file.
+# The same for the header, in bytes and in values: once parsed, a value takes a hundred bytes. A
+# category has three values, and takes three bytes of a file.
 HEADER_BYTES, HEADER_BYTES_RATIO = 2**24, 32
 HEADER_VALUES, HEADER_VALUES_RATIO = 2**20, 2
-# Kinds of arrays that files hold: flags, numbers, text. No objects, which would be unpickled.
+# Kinds of arrays in files: flags, numbers, text. Objects would have to be unpickled.
 KINDS = "biufU"
 
 
 def check_output(path: Path, *inputs: Path) -> None:
-    """Refuse, before any work is done, a place that cannot be written or that is an input."""
+    """Refuse, before any work is done, an output path that is unwritable or that is an input."""
     if path.is_dir():
         raise InvalidInput(f"{path}: is a directory; give the name of a file in it.")
     folder = path.parent
@@ -63,21 +63,21 @@ def check_output(path: Path, *inputs: Path) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A path to write to, with the same suffixes; moved to ``path`` at the end if all went well.
+    """A temporary path with the same suffixes, moved to ``path`` at the end if all went well.
 
-    A link is followed, and a file that is replaced leaves its permissions. What a process that was
-    killed has left behind is removed: such a file is locked for as long as it is written.
+    Links are followed, and a replaced file's permissions are preserved. Temporary files left by a
+    process that was killed are removed: a file is locked only while it is being written.
     """
     place = Path(os.path.realpath(path))
     _sweep(place.parent, path.name)
     temporary, descriptor = _locked(place.parent, path.name)
     try:
         yield temporary
-        _synchronize(temporary)  # else a power loss could leave the new name with no content
+        _synchronize(temporary)  # otherwise a power loss could leave an empty file under the name
         with suppress(FileNotFoundError):
             os.chmod(temporary, stat.S_IMODE(place.stat().st_mode))
         os.replace(temporary, place)
-        with suppress(OSError):  # a folder that cannot be opened, as on Windows
+        with suppress(OSError):  # a folder cannot be opened on Windows
             _synchronize(place.parent)
     except BaseException:
         with suppress(OSError):
@@ -88,7 +88,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def _synchronize(path: Path) -> None:
-    """Wait until a file or folder is on the disk, so that it survives a loss of power."""
+    """Wait until a file or folder is on the disk, so that it survives a power loss."""
     # Windows synchronizes only what is open for writing.
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
@@ -98,18 +98,18 @@ def _synchronize(path: Path) -> None:
 
 
 def _locked(folder: Path, name: str) -> tuple[Path, int]:
-    """A new file that is locked until its descriptor is closed."""
+    """A new file, locked until its descriptor is closed."""
     while True:
         temporary = folder / f".{uuid.uuid4().hex}.{name}"
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
         _lock(descriptor, wait=True)
-        if temporary.exists():  # else another process took it for a dead one's before the lock
+        if temporary.exists():  # otherwise another process removed it before it was locked
             return temporary, descriptor
         os.close(descriptor)
 
 
 def _sweep(folder: Path, name: str) -> None:
-    """Remove what :func:`whole_file` has begun for this name in processes that are no more."""
+    """Remove temporary files of :func:`whole_file` for this name whose processes have ended."""
     with suppress(OSError):
         beside = [one for one in os.listdir(folder) if one.endswith(f".{name}")]
         for left in beside:
@@ -119,7 +119,7 @@ def _sweep(folder: Path, name: str) -> None:
 
 
 def _remove_unlocked(path: Path) -> None:
-    """Remove a regular file that nobody has locked; a pipe of its name is not waited for."""
+    """Remove a regular file that is not locked; a pipe of that name is not opened."""
     flags = (getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW"))
     descriptor = os.open(path, sum(flags, os.O_RDONLY))
     try:
@@ -130,7 +130,7 @@ def _remove_unlocked(path: Path) -> None:
 
 
 def _lock(descriptor: int, wait: bool) -> bool:
-    """Lock a file until it is closed; False where another has, or where there are no locks."""
+    """Lock a file until it is closed; False if it is locked, or if locks are not supported."""
     with suppress(OSError):
         if fcntl is not None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -139,13 +139,13 @@ def _lock(descriptor: int, wait: bool) -> bool:
 
 
 def write_container(path: Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-    """Arrays and a JSON header, with its "format" and "version", into one file."""
+    """Write arrays and a JSON header, which has "format" and "version", to one file."""
     text = json.dumps(header).encode()
     everything: dict[str, Any] = {HEADER: np.frombuffer(text, dtype=np.uint8), **arrays}
     try:
         with whole_file(path) as temporary, open(temporary, "wb") as file:
             np.savez_compressed(file, **everything)
-            _check_header(text, file.tell())  # what could not be read is not written
+            _check_header(text, file.tell())  # what could not be read back is not written
     except OSError as error:
         reason = (
             f"{error.strerror or error}; save to a folder that exists and that you may write to"
@@ -156,7 +156,7 @@ def write_container(path: Path, header: dict[str, Any], arrays: dict[str, NDArra
 def read_container(
     path: Path, kind: str, version: int
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Header and arrays of a container of this format and no later version."""
+    """Header and arrays of a container of this format, up to this version."""
     check_regular(path)
     with (
         open(path, "rb") as file,
@@ -182,7 +182,7 @@ def read_container(
 
 
 def check_regular(path: Path) -> None:
-    """Refuse what is no file, before it is opened: a pipe would wait, a device may never end."""
+    """Refuse anything but a regular file before opening it: a pipe or device may never end."""
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
         raise DamagedFile(f"{path}: a directory. Pass the file in it that save() wrote.")
@@ -191,13 +191,13 @@ def check_regular(path: Path) -> None:
 
 
 def fitting_together(path: Path) -> Any:
-    """Whatever goes wrong in here goes wrong because the file's parts do not fit together."""
+    """Report any error inside as parts of the file that do not fit together."""
     return _as_damage(path, "its parts do not fit together")
 
 
 @contextmanager
 def _as_damage(path: Path, problem: str) -> Iterator[None]:
-    """Whatever goes wrong in here is the file's fault: there is no end to what may be in it."""
+    """Report any error inside as a damaged file, which can cause errors of every kind."""
     try:
         with np.errstate(all="ignore"):
             yield
@@ -210,7 +210,7 @@ def _as_damage(path: Path, problem: str) -> Iterator[None]:
 
 
 def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; of two entries of one name, Python would take the last."""
+    """A JSON object; duplicate names are refused, of which Python would take the last."""
     entries = dict(pairs)
     if len(entries) < len(pairs):
         raise DamagedFile("an entry is there twice")
@@ -218,10 +218,10 @@ def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_header(text: bytes, length: int) -> None:
-    """Refuse, before it is parsed, a header that would take far more memory than its file.
+    """Refuse, before it is parsed, a header that would use far more memory than its file.
 
-    Every value but a first one stands after a comma, in an object or a list; those within texts
-    are counted, too.
+    Every value except the first of an object or a list follows a comma; commas within texts are
+    counted too.
     """
     n_values = sum(map(text.count, (b",", b"{", b"[")))
     for n, what, always_fine, ratio in (
@@ -233,7 +233,7 @@ def _check_header(text: bytes, length: int) -> None:
 
 
 def _arrays(file: Any) -> dict[str, NDArray[Any]]:
-    """All arrays of an archive, none of them larger than it says or than the file makes likely."""
+    """All arrays of an archive, none larger than its header says or than the file makes likely."""
     room = max(ALWAYS_FINE, MOST_RATIO * os.fstat(file.fileno()).st_size)
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
@@ -246,7 +246,7 @@ def _arrays(file: Any) -> dict[str, NDArray[Any]]:
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """One array, in this machine's byte order and row by row; nothing is unpickled."""
+    """One array, in this machine's byte order and C order; nothing is unpickled."""
     if not member.filename.endswith(".npy") or member.flag_bits & 1:
         raise DamagedFile(f"{member.filename!r} is encrypted, or no array")
     with archive.open(member) as content:

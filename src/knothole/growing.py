@@ -1,8 +1,8 @@
-"""Own trees or grown ones, with refitted leaves or not: as asked for, or best on held-out rows.
+"""Train trees as usual or on draws, with refitted leaves or not; compared on held-out rows.
 
 *Own* is the estimator trained on the table as it is. *Expected* is the same estimator trained on
-draws from p(x_m | x_o, y) (:mod:`knothole.leaves.induction`); y is known while trees grow
-only, so that predictions go on under p(X).
+draws from p(x_m | x_o, y) (:mod:`knothole.leaves.induction`). y is used only while trees grow, so
+predictions are still under p(X).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from knothole.wrapping import wrap
 if TYPE_CHECKING:
     import pandas as pd
 
-# What learn="auto" tries beside 0.
+# The value of ``redraw`` that learn="auto" tries besides 0.
 REDRAW = 0.3
-# NaN is a value where telling it from the rest takes such a part off the squared error of y, and
-# is so many standard errors away from saying nothing.
+# NaN counts as a value in columns where distinguishing it reduces the squared error of y by at
+# least this fraction, and by so many standard errors.
 PART, SURE = 0.01, 4.0
-# Draws of y that this is measured with.
+# Draws of y for this measurement.
 DRAWS_OF_Y = 64
 
 
@@ -63,7 +63,7 @@ class Way(NamedTuple):
 
 
 def ways_of(how: Any) -> list[Way]:
-    """The ways that a meta-estimator's ``learn``, ``redraw`` and ``refit_leaves`` stand for."""
+    """The ways to try for a meta-estimator's ``learn``, ``redraw`` and ``refit_leaves``."""
     check_whole("n_draws", how.n_draws)
     check_choice("learn", how.learn, ("own", "expected", "auto"))
     auto = how.learn == "auto"
@@ -72,8 +72,8 @@ def ways_of(how: Any) -> list[Way]:
     refits = (
         (False, True) if how.refit_leaves == "auto" else (how.refit_leaves not in (None, False),)
     )
-    # Grown leaves are those of Prop. 2 already: where there is a choice, refitting them is too
-    # slow.
+    # Grown leaves already are those of Prop. 2; with several ways to compare, refitting them takes
+    # too long.
     after = refits[:1] if auto else refits
     grown = [Way("expected", redraw, refit_leaves) for redraw in redraws for refit_leaves in after]
     own = [Way("own", 0.0, refit_leaves) for refit_leaves in refits]
@@ -82,7 +82,7 @@ def ways_of(how: Any) -> list[Way]:
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """Rows to learn from, what goes with them to ``fit``, and the meta-estimator that says how."""
+    """Training rows, the other arguments of ``fit``, and the meta-estimator with the settings."""
 
     how: Any
     refitting: RefitOptions
@@ -100,7 +100,7 @@ class Lesson:
         )  # fmt: skip
 
     def own(self) -> Any:
-        """The estimator trained without us; where it refuses NaN, on columns filled at random."""
+        """The estimator trained as usual; if it refuses NaN, on columns imputed at random."""
         table, estimator = self.table, self.how.estimator
         if not get_tags(estimator).input_tags.allow_nan:
             columns = Columns.infer(table) if self.how.columns is None else self.how.columns
@@ -119,7 +119,7 @@ class Lesson:
 
 
 def learn(lesson: Lesson, ways: list[Way]) -> tuple[Robust, Any, pd.DataFrame | None]:
-    """A wrapped model, the model itself, and how ways compared on rows held out, if several."""
+    """A wrapped model, the model itself, and how the ways compared on held-out rows, if several."""
     how = lesson.how
     if lesson.y.ndim == 2 and lesson.y.shape[1] > 1:
         raise InvalidInput(
@@ -148,20 +148,20 @@ def learn(lesson: Lesson, ways: list[Way]) -> tuple[Robust, Any, pd.DataFrame | 
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """Rows, and what is learned from them.
+    """Training rows, and what is learned from them.
 
     Attributes
     ----------
     own : object
-        The estimator trained without us.
+        The estimator trained as usual.
     base : Density
-        Over X; Missing values are integrated over, unless the caller declared a column nullable.
+        Over X; missing values are integrated over, unless the caller declared a column nullable.
     training : TrainingTable
-        The rows, encoded, NaN where the model takes a number for it.
+        The encoded rows, with NaN where the model takes a number for it.
     sentinel : float64 (columns, 2)
-        What the model takes for NaN.
+        Numbers that the model takes for NaN.
     values : bool (columns,)
-        Columns in which NaN is a value while trees grow.
+        Columns in which NaN counts as a value while trees grow.
     """
 
     lesson: Lesson
@@ -173,7 +173,7 @@ class Ground:
 
     @classmethod
     def of(cls, lesson: Lesson, first: Robust, own: Any) -> Ground:
-        """All rows, with the density that the own model was wrapped with."""
+        """From all rows, with the density that the usual model was wrapped with."""
         base, sentinel = first.density_, first.ensemble_.sentinel
         matrix = with_nan(base.columns_.matrix(lesson.table), sentinel, base.columns_)
         training = TrainingTable(matrix, None, row_weights(lesson.weight, len(matrix)))
@@ -183,7 +183,7 @@ class Ground:
         return ground
 
     def part(self, rows: Rows) -> Ground:
-        """Some of the rows, with a density of the same size and an own model of theirs."""
+        """From some of the rows, with a density of the same size and a usual model of their own."""
         lesson, training = self.lesson.part(rows), self._training(rows)
         base = training.fit(of_same_size(self.base, self.base), columns=self.base.columns_)
         return replace(self, lesson=lesson, own=lesson.own(), base=base, training=training)
@@ -192,7 +192,7 @@ class Ground:
         return TrainingTable(self.training.matrix[rows], None, self.training.weight[rows])
 
     def model(self, way: Way) -> Any:
-        """What is trained in a way."""
+        """The model trained in one way."""
         if way.learn == "own":
             return self.own
         lesson, how, matrix = self.lesson, self.lesson.how, self.training.matrix
@@ -204,11 +204,11 @@ class Ground:
         return growing.fit(how.estimator, **lesson.fit_params)
 
     def robust(self, way: Way, model: Any) -> Robust:
-        """What was trained in a way, wrapped and (if the way says so) refitted."""
+        """The model trained in one way, wrapped and (if the way says so) refitted."""
         lesson, density, policy = self.lesson, self.density, self.lesson.how.nan_policy
         if way.learn == "own" and way.refit_leaves:
             density, policy = self.base, "lost"
-        elif way.learn == "own" and policy != "lost":  # as wrap does it by itself
+        elif way.learn == "own" and policy != "lost":  # as wrap does by default
             density = self._nullable(nullable_as_met(self.base.columns_, self.training.matrix))
         robust = lesson.wrapped(model, density, nan_policy=policy)
         if not way.refit_leaves:
@@ -221,7 +221,7 @@ class Ground:
 
     @cached_property
     def density(self) -> Density:
-        """Over X, NaN a value where it is to be."""
+        """The density over X, with NaN as a value where it counts as one."""
         return self._nullable(self.base.columns_.with_nullable(self.values))
 
     def _nullable(self, columns: Columns) -> Density:
@@ -231,19 +231,19 @@ class Ground:
 
     @cached_property
     def known(self) -> Conditioned:
-        """Over X and y."""
+        """The density over X and y."""
         labels = is_classifier(self.lesson.how.estimator)
         return Conditioned.of(self.density, self.training, self.lesson.y, labels)
 
     @cached_property
     def parts(self) -> tuple[tuple[Density, Rows], ...]:
-        """What completes which rows, given y: each a density that was not told of them.
+        """Densities and the rows that each completes given y; none has learned from its own rows.
 
-        A density over (X, y) that has learned a row knows its y too well, and trees would find it
-        again in the draws.
+        A density over (X, y) that was fitted to a row knows its y too well, and trees would find
+        that y again in the draws.
 
-        Rows of rare classes, and all where a column is rare or the caller gave a density over
-        (X, y), are completed by the one that knows all rows.
+        Rows of rare classes are completed by the density of all rows, and so is every row if a
+        column is rare or if the caller gave a density over (X, y).
         """
         known, matrix, target = self.known, self.training.matrix, np.asarray(self.known.target)
         fold = sample_rows(len(matrix), most=None) % FOLDS
@@ -257,13 +257,13 @@ class Ground:
         for number in np.unique(fold[fold >= 0]):
             others = np.flatnonzero(fold != number)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # the whole one has told it
+                warnings.simplefilter("ignore", ConvergenceWarning)  # the full density has warned
                 fitted = self._training(others).fit(sized, target[others], self.density.columns_)
             parts.append((fitted, np.flatnonzero(fold == number)))
         return tuple(parts)
 
     def others(self, X: Any, y: NDArray[Any]) -> TableDraws:
-        """Draws of rows that are not learned from."""
+        """Draws of rows that are not trained on."""
         columns = self.density.columns_
         matrix = with_nan(columns.matrix(X), self.sentinel, columns)
         target = self.known.given(self.lesson.y, y)
@@ -272,15 +272,15 @@ class Ground:
 
     @property
     def missing_mask(self) -> Mask:
-        """Entries that are completed, (rows, columns)."""
+        """Entries that are drawn, (rows, columns)."""
         columns = self.base.columns_.with_nullable(self.values)
         return missing_in(columns, self.training.matrix)
 
     def meaningful(self) -> Mask:
-        """Columns in which NaN says something of y that what is observed does not, (columns,).
+        """Columns in which NaN says something about y that observed values do not, (columns,).
 
-        Where values go missing at random, y is as far from its mean given x_o, on average, whether
-        a variable is observed or not.
+        If values are missing at random, the mean distance of y from its mean given x_o is the same
+        whether a variable is observed or not.
         """
         columns, density, found = self.base.columns_, self.known.density, self.values.copy()
         rows = sample_rows(len(self.lesson.y))
@@ -305,11 +305,11 @@ class Ground:
 
 
 def compare(ground: Ground, first: Robust, ways: list[Way]) -> pd.DataFrame | None:
-    """Mean losses of ways on held-out rows as they are, incomplete; None where none can be.
+    """Mean losses of the ways on held-out rows, which stay incomplete; None if impossible.
 
-    Each with the standard error of what it is more than the least.
+    Each with the standard error of its difference from the least loss.
 
-    A part that lacks a column or a class in the rows to learn from is left out.
+    Folds whose training rows lack a column or a class are left out.
     """
     import pandas as pd
 
@@ -340,9 +340,9 @@ def compare(ground: Ground, first: Robust, ways: list[Way]) -> pd.DataFrame | No
 
 
 def chosen(trial: pd.DataFrame, ways: list[Way]) -> Way:
-    """The least loss; but own trees with refitted leaves, if grown ones are not clearly better.
+    """The way with the least loss; but usual trees with refitted leaves unless clearly worse.
 
-    Rows held out are few, and refitted leaves are seldom far behind.
+    There are few held-out rows, and refitted leaves are seldom far behind.
     """
     best, last = ways[int(trial["loss"].argmin())], trial.iloc[-1]
     doubt = last["loss"] - trial["loss"].min() <= last["error"]

@@ -33,15 +33,15 @@ class PredictionLoss:
     ensemble : Ensemble
     truth : float64 (rows, outputs)
         What predictions are compared with: y (0 or 1 for each class), or the model's own prediction
-            for the complete row, for which E[f | x_o] minimises the squared error.
-        measure : callable
-            The losses of responses against the truth, (rows,).
-        eligible : bool (rows,)
-            Rows whose truth is known.
-        spread : Spread
-            Of the model's outputs on all rows.
-        of_y : bool
-            Whether the truth is y and predictions estimate its mean.
+        for the complete row, for which E[f | x_o] minimises the squared error.
+    measure : callable
+        The losses of responses against the truth, (rows,).
+    eligible : bool (rows,)
+        Rows whose truth is known.
+    spread : Spread
+        Of the model's outputs on all rows.
+    of_y : bool
+        Whether the truth is y and predictions estimate its mean.
     """
 
     ensemble: Ensemble

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 FORMAT = "knothole model"
 VERSION = 1
 
-# Where the arrays of each part are kept.
+# Prefixes of the arrays of each part.
 TREES, DENSITY, CONFORMAL, CORRECTION = "trees", "density", "conformal", "correction"
 
 
 def save(robust: Robust, path: str | os.PathLike[str]) -> None:
-    """Write a robust model to one file; it is either there as a whole or not at all."""
+    """Write a robust model to one file, completely or not at all."""
     if not isinstance(robust.density_, Density):
         raise InvalidInput(
             f"a density of your own ({robust.density_!r}) cannot be saved; keep it yourself and "
@@ -89,7 +89,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
     Raises
     ------
     DamagedFile
-        Where the file is truncated, corrupt, of another format, or from a newer version.
+        The file is truncated, corrupt, of another format, or from a newer version.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
 
 
 def _expectation(ensemble: Ensemble, density: Density, header: dict[str, Any]) -> Expectation:
-    """The model under its density, with the tolerance and seed of its draws."""
+    """The expectation of a model under its density, with the tolerance and seed of its draws."""
     draws = header["draws"]
     check_type("draws", draws, dict)
     check_type("seed", draws["seed"], int)
@@ -148,7 +148,7 @@ def _expectation(ensemble: Ensemble, density: Density, header: dict[str, Any]) -
 
 
 def describe_reading(reading: Reading) -> dict[str, Any]:
-    """What missing values mean, for JSON; the inverse of :func:`reading_from`."""
+    """How missing values are read, for JSON; the inverse of :func:`reading_from`."""
     prior, rates = reading.prior, reading.rates
     return {
         "policy": reading.policy,
@@ -158,7 +158,7 @@ def describe_reading(reading: Reading) -> dict[str, Any]:
 
 
 def reading_from(header: Any, n_variables: int) -> Reading:
-    """What missing values mean, from what a file held."""
+    """How missing values are read, from a file."""
     check_type("reading", header, dict)
     policy, prior, rates = (header[name] for name in ("policy", "prior", "rates"))
     require(policy in ("infer", "lost", "native"), f"policy {policy!r}")
@@ -187,7 +187,7 @@ def describe_conformal(conformal: Conformal) -> dict[str, NDArray[Any]]:
 def conformal_from(
     arrays: dict[str, NDArray[Any]], ensemble: Ensemble, n_variables: int
 ) -> Conformal:
-    """Conformal prediction from arrays that a file held."""
+    """Conformal prediction from the arrays of a file."""
     from knothole.inspection.conformal import Conformal, Scale
     from knothole.inspection.missingness_model import MissingnessModel
 
@@ -229,7 +229,7 @@ def describe_correction(correction: Correction) -> tuple[list[Any], dict[str, ND
 def correction_from(
     header: Any, arrays: dict[str, NDArray[Any]], ensemble: Ensemble, density: Density
 ) -> Correction | None:
-    """A correction that fits the model, from what a file held; None where it held none."""
+    """The correction in a file, which must fit the model; None if it has none."""
     if header is None:
         return None
     from knothole.inspection.correction import Correction, Part
@@ -269,7 +269,7 @@ def _describe_table(table: pd.DataFrame | None) -> Any:
 
 
 def _table_from(description: Any) -> Callable[[], pd.DataFrame] | None:
-    """What makes the table that a file describes, which is looked at as far as numpy can."""
+    """A function that builds the table described in a file, checked as far as numpy can."""
     if description is None:
         return None
     names, dtypes, rows = (description[name] for name in ("columns", "dtypes", "data"))
@@ -278,7 +278,7 @@ def _table_from(description: Any) -> Callable[[], pd.DataFrame] | None:
         check_type("the name of a column", name, str)
     require(len(dtypes) == len(names) == len(set(names)), f"dtypes {dtypes} of {names}")
     for dtype in dtypes:
-        # Of all that pandas knows by name: some dtypes have a size that the name says.
+        # Of pandas' names of data types: some have a size that the name states.
         require(re.fullmatch(r"u?int\d+|float\d+|bool|object|str|string", dtype), f"dtype {dtype}")
     check_type("data", rows, list)
     for row in rows:

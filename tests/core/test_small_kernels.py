@@ -40,7 +40,7 @@ def stacked():
 
 
 VARIABLES = record(start=np.arange(COLUMNS + 1), members=np.arange(COLUMNS),
-                   n_levels=np.full(COLUMNS, 3), block=mask(COLUMNS),
+                   n_levels=np.full(COLUMNS, 3), one_hot=mask(COLUMNS),
                    nullable=mask(COLUMNS))  # fmt: skip
 # A split in the middle of two leaves, on a column of three categories.
 TREE = record(parent=np.array([-1, 0, 0], np.int32), feature=np.array([0, -1, -1], np.int32),

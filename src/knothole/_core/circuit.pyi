@@ -1,7 +1,7 @@
 # Written by tools/stubs.py from the bindings in core/. Arrays are objects there.
 
 def count_leaves(points: object, nodes: object) -> int:
-    """Number of (row, leaf) where the leaf agrees with the row."""
+    """Number of pairs (row, leaf) whose leaf is compatible with the observed values."""
 
 def list_leaves(points: object, nodes: object, row: object, leaf: object) -> int:
-    """List (row, leaf), tree by tree, as far as there is room; returns their number."""
+    """List the pairs (row, leaf), tree by tree, until out is full; returns their number."""

@@ -23,4 +23,4 @@ def read_categories(X: object, missing: object, variables: object, categorical: 
     """Points of categorical variables; returns what was found, and a problem's row and variable."""
 
 def read_numbers(X: object, missing: object, nullable: object, points: object) -> int:
-    """Points of numeric variables; returns the first row with a NaN that should not be, or -1."""
+    """Points of numeric variables; returns the first row with a NaN that is not allowed, or -1."""

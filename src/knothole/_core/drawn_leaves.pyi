@@ -1,10 +1,10 @@
 # Written by tools/stubs.py from the bindings in core/. Arrays are objects there.
 
 def add_pairs(leaf: object, begin: int, weight: object, trees: object, place: int, start: object, out: object) -> None:
-    """Add the draws in pairs of leaves of one tree and of itself or a later one."""
+    """Add the weights of draws to pairs of leaves, of one tree and of the same or a later tree."""
 
 def add_step(leaf: object, step: object, output: int, out: object) -> None:
-    """Add what the leaves of draws have to margins (draws, outputs) from an output on."""
+    """Add the leaf values of draws to margins (draws, outputs), from an output on."""
 
 def place_leaves(leaf: object, mask: object, ends: object, leaf_start: object, first: object, incomplete: object, out: object) -> None:
     """Write the leaf of each draw of a word to out (trees, draws)."""

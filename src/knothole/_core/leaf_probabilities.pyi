@@ -4,7 +4,7 @@ def add_products(first: object, leaf: object, probability: object, rest: object,
     """Add weighted products of leaf probabilities with each other (upper part) and with rest (rows, width)."""
 
 def count_entries(rows: object, row: object, leaf: object, probability: object, first: object, count: object) -> None:
-    """Count the entries of each row of the matrix that are not 0."""
+    """Count the nonzero entries of each row of the matrix."""
 
 def place_entries(rows: object, row: object, leaf: object, probability: object, first: object, next: object, out_leaf: object, out_probability: object) -> None:
-    """Put entries where next says that those of a row go on."""
+    """Write entries at the positions in next, which then move on."""

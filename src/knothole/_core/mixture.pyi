@@ -7,7 +7,7 @@ def gather(values: object, share: object, sums: object) -> None:
     """Add shares (rows, components) to the statistics: by code, and times z and z**2."""
 
 def join(values: object, form: object, log_weight: object, out: object) -> None:
-    """Log of weight times density (rows, components), but for the base measure."""
+    """Log of weight times density (rows, components), without the base measure."""
 
 def nearer(value: object, category: object, seed: object, number: int, distance: object, nearest: object) -> None:
     """Assign the rows that are nearer to a new seed than to those before."""

@@ -10,4 +10,4 @@ def fill_reached(points: object, sets: object | None, draws: object, word: int, 
     """Leaves that a word of each row's draws reaches: the number of entries, and the next row."""
 
 def summarise(margins: object, values: object, corrects: bool, out: object) -> None:
-    """What is kept of draws for means, (rows, outputs, 7, groups)."""
+    """Sums over draws from which means are estimated, (rows, outputs, 7, groups)."""

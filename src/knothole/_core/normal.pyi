@@ -4,4 +4,4 @@ def cdf(z: object, out: object) -> None:
     """The distribution function of the standard normal."""
 
 def quantile(u: object, out: object) -> None:
-    """Its inverse, of numbers between 0 and 1."""
+    """The inverse of cdf, for numbers between 0 and 1."""

@@ -7,7 +7,7 @@ def fill_cells(sets: object, share: object, small: object, leaves: object, first
     """Margins and masses between the thresholds of a single missing number."""
 
 def fill_components(draws: object, forest: object, first_slot: object, word: int, places: object, masks: object) -> None:
-    """What a word's draws are in each component."""
+    """The draws of a word in each component."""
 
 def fill_shared_margins(share: object, sets: object, shared: object, first: int, telling: object, places: object, small: object, leaves: object, out: object) -> None:
     """Margins of shared draws, (rows, words, 64, outputs)."""

@@ -77,9 +77,9 @@ class Kind(StrEnum):
 class Column:
     """One column: its name, its kind and, if categorical, its levels in the order of their codes.
 
-    In a ``nullable`` column NaN can be a value that the model knows: "not recorded" is a state of
-    the variable, with a probability under the density. An ``auxiliary`` column is not a feature of
-    the model; it carries information about the features, and tables may lack it.
+    ``nullable`` says that NaN can be the model's own value here: "not recorded" is a state of the
+    variable, which a density gives a probability of its own. An ``auxiliary`` column is no feature
+    of the model: it tells of the features, and tables may lack it.
     """
 
     name: str
@@ -298,12 +298,13 @@ class Columns:
         Parameters
         ----------
         table : numpy array, pandas or polars DataFrame, Arrow table
-            With these columns: by name and in any order if both have names, otherwise in this
-            order. A contiguous float64 array that needs no encoding is returned without a copy.
+            With these columns: by name, in any order, where both have names, otherwise in this
+            order. A float64 array that needs no encoding and is contiguous is returned as it is,
+            not copied.
         handle_unknown : {"error", "missing"}
-            What to do with a category that is not one of the column's levels.
+            What a category that is none of the column's levels is.
         absent : {"error", "missing"}
-            What to do about a column that the table does not have.
+            What a column is that the table does not have.
 
         Returns
         -------
@@ -312,9 +313,9 @@ class Columns:
         Raises
         ------
         ColumnMismatch
-            A column is absent and ``absent`` is "error"; or, without names, their number differs.
+            Where a column is missing and ``absent`` is "error", or, without names, one is added.
         UnseenCategory
-            A category is not one of its column's levels and ``handle_unknown`` is "error".
+            Where a category is none of its column's levels, and ``handle_unknown`` is "error".
 
         Examples
         --------
@@ -398,7 +399,7 @@ class Columns:
         return all(column.kind is not Kind.CATEGORICAL for column in self)
 
     def _encoded(self, table: NDArray[Any] | pd.DataFrame, handle_unknown: HandleUnknown) -> Floats:
-        """Encode a converted table, column by column."""
+        """Encode a table that has been read, column by column."""
         X = np.empty((len(table), len(self)))
         for i, (column, source) in enumerate(
             zip(self, read.raw_columns(table, self.names), strict=True)
@@ -581,7 +582,7 @@ class Columns:
             start=np.cumsum([0, *(len(v.columns) for v in variables)], dtype=np.int64),
             members=np.array([i for v in variables for i in v.columns], dtype=np.int64),
             n_levels=np.array([len(v.levels) for v in variables], dtype=np.int64),
-            block=np.array([v.columns in one_hot for v in variables], dtype=np.bool_),
+            one_hot=np.array([v.columns in one_hot for v in variables], dtype=np.bool_),
             nullable=np.array([v.nullable for v in variables], dtype=np.bool_),
         )
 
@@ -794,7 +795,7 @@ def columns_from(description: dict[str, Any]) -> Columns:
 
 
 def describe_column(column: Column | Variable) -> dict[str, Any]:
-    """A description for JSON; the inverse of :func:`column_from`."""
+    """For JSON; the inverse of :func:`column_from`."""
     return {
         "name": column.name,
         "kind": column.kind.value,

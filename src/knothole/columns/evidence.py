@@ -231,7 +231,7 @@ class Variables(NamedTuple):
     start: NDArray[np.int64]
     members: NDArray[np.int64]
     n_levels: NDArray[np.int64]
-    block: NDArray[np.bool_]
+    one_hot: NDArray[np.bool_]
     nullable: NDArray[np.bool_]
 
 
@@ -246,7 +246,7 @@ def read_evidence(
     X, missing_mask = np.ascontiguousarray(X), np.ascontiguousarray(missing_mask)
     points = np.empty((len(X), len(variables.n_levels)))
     numbers, missing_numbers = X, missing_mask
-    if variables.block.any():
+    if variables.one_hot.any():
         first = variables.members[variables.start[:-1]]
         numbers, missing_numbers = X.take(first, axis=1), missing_mask.take(first, axis=1)
     may_be_nan = variables.nullable | (variables.n_levels > 0)
@@ -274,9 +274,9 @@ def read_evidence(
 
 def decode_points(variables: Variables, points: Floats) -> Floats:
     """Rows of columns from points; see :meth:`knothole.columns.columns.Columns.decode`."""
-    start, members, n_levels, block, nullable = variables
+    start, members, n_levels, one_hot, nullable = variables
     plain = np.array_equal(members, np.arange(len(n_levels)))
-    if plain and not block.any() and not nullable.any():
+    if plain and not one_hot.any() and not nullable.any():
         return points  # each variable is a column
     X = np.empty((len(points), len(members)))
     for v, levels in enumerate(n_levels.tolist()):
@@ -284,7 +284,7 @@ def decode_points(variables: Variables, points: Floats) -> Floats:
         point = points[:, v : v + 1]
         state = levels - 1 if levels else NOT_RECORDED
         unknown = np.isnan(point) | (nullable[v] & (point == state))
-        entries = point == np.arange(len(columns)) if block[v] else point
+        entries = point == np.arange(len(columns)) if one_hot[v] else point
         X[:, columns] = np.where(unknown, np.nan, entries)
     return X
 

@@ -30,9 +30,9 @@ from knothole.errors import ColumnMismatch, InvalidInput, MissingExtra, UnseenCa
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What to do about a column that a table does not have.
+#: What becomes of a column that a table does not have.
 Absent = Literal["error", "missing"]
-#: What to do about a category that is not one of its column's levels.
+#: What becomes of a category that is none of its column's levels.
 HandleUnknown = Literal["error", "missing"]
 
 # Larger integers are not all exact in float64.
@@ -282,10 +282,10 @@ def read_table(
     ----------
     table : table
     names : sequence of str, optional
-        The columns to select, in this order, if the table has names; otherwise it must have as many
-        columns. Other columns are ignored.
+        The columns to pick, in this order, where the table has names; otherwise it must have as
+        many. Others are not looked at.
     absent : {"error", "missing"}
-        What to do about a column that the table does not have.
+        What one of them is that the table does not have.
     optional : int
         Number of last columns that may be absent whatever ``absent`` says.
 

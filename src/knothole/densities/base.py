@@ -1,10 +1,10 @@
-"""What every density can do, and the plumbing that all of them share.
+"""The base of all densities: what each can do, and the code that they share.
 
-``fit`` takes tables with missing values and never imputes; ``score_samples`` is log p of the
-observed part, missing values marginalised, so that an all-missing row scores 0; ``complete`` draws
-the missing values from p(x_m | x_o); ``log_mass`` confines some variables to regions. A density
-works on *variables* (:class:`~knothole.columns.columns.Variable`): the columns' own and, if there
-is one, last a target.
+``fit`` takes tables with missing values and never imputes. ``score_samples`` is log p of the
+observed part, with missing values marginalised, so a row without any value scores 0. ``complete``
+draws missing values from p(x_m | x_o); ``log_mass`` confines some variables to regions. A density
+is over *variables* (:class:`~knothole.columns.columns.Variable`): those of the columns and, if
+there is one, a target as the last.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ D = TypeVar("D", bound="Density")
 
 
 def check_names(parameter: str, names: Iterable[str], variables: Iterable[Variable]) -> None:
-    """Refuse names that are no variable's."""
+    """Refuse names that are not names of variables."""
     known = [variable.name for variable in variables]
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -69,7 +69,7 @@ def check_names(parameter: str, names: Iterable[str], variables: Iterable[Variab
 
 
 def of_same_size(density: D, fitted: Density) -> D:
-    """A new density like the first, with the size and prior another has found where left open."""
+    """A new density like ``density``, with the size and prior found by ``fitted`` if left open."""
     from sklearn.base import clone
 
     fresh: D = clone(density)
@@ -85,19 +85,19 @@ def of_same_size(density: D, fitted: Density) -> D:
     return fresh
 
 
-# Rows whose (rows, variables, states) terms are held in memory at once.
+# The most rows whose (rows, variables, states) terms are in memory at once.
 BLOCK = 1024
-# What is left of a uniform number is kept off 0 and 1, where tails are infinite.
+# Rescaled uniform numbers are kept away from 0 and 1, where quantiles are infinite.
 LEAST_LEFT = 2.0**-33
-# Uniform numbers that are held in memory at once.
+# The most uniform numbers in memory at once.
 UNIFORM = 1 << 22
 
 
 @dataclass(frozen=True)
 class Within:
-    """A region of one variable: ``[low, high)``, or a set of codes of a categorical one.
+    """A region of one variable: ``[low, high)``, or a set of codes of a categorical variable.
 
-    ``not_recorded`` includes the state of that name; for a categorical it is a code like others.
+    ``not_recorded`` includes that state; for a categorical variable it is one of the codes.
     """
 
     variable: int
@@ -119,14 +119,14 @@ class Density(Estimator):
     columns_ : Columns
         Description of the training table.
     variables_ : tuple of Variable
-        What p is over: the columns' variables and, last, the target.
+        What p is over: the variables of the columns and, last, the target.
     target_ : bool
         Whether the last variable is a target.
     """
 
-    #: Whether :meth:`draw` takes rows with hypotheses as they are (see :func:`draw`).
+    #: Whether :meth:`draw` accepts evidence with hypotheses (see :func:`draw`).
     draws_hypotheses: ClassVar[bool] = False
-    #: Arrays (less the underscore at the end of the attribute) that a file keeps.
+    #: Attributes (without the trailing underscore) that are arrays and stored in files.
     stored_arrays: ClassVar[tuple[str, ...]] = ()
 
     strength: float | Literal["auto"] = "auto"
@@ -149,7 +149,7 @@ class Density(Estimator):
 
     @abstractmethod
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
-        """Learn from all variables' evidence; ``self.variables_`` is set."""
+        """Learn from evidence; ``self.variables_`` is set."""
 
     @abstractmethod
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
@@ -158,15 +158,15 @@ class Density(Estimator):
     @property
     @abstractmethod
     def coordinate_variables(self) -> NDArray[np.int64]:
-        """What each uniform number of a draw is for: a variable, or -1 for latent states."""
+        """The variable that each uniform number of a draw is for; -1 for latent states."""
 
     @abstractmethod
     def draw(self, evidence: Evidence, uniform: Floats) -> Floats:
         """Draws of missing values from their conditional, (rows, draws, variables).
 
-        ``uniform`` (rows or 1, draws, coordinates) has the numbers that become draws; a single set
-        serves all rows. The draws of a variable lie together in memory, as the numbers of a
-        coordinate should. Entries of observed variables may hold anything.
+        ``uniform`` (rows or 1, draws, coordinates) has the numbers that are turned into draws; a
+        single set is used for all rows. The draws of a variable are adjacent in memory, as the
+        numbers of a coordinate should be. Entries of observed variables are meaningless.
         """
 
     def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
@@ -178,13 +178,13 @@ class Density(Estimator):
     def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
         """Points with every missing value drawn from its conditional, (rows, draws, variables).
 
-        A row's draws depend on what it says and on the seed alone.
+        A row's draws depend only on its evidence and the seed.
         """
         return drawn_rows(self, evidence, draws, seed)
 
     @property
     def drawn_at_once(self) -> int:
-        """Rows whose states are drawn at once."""
+        """Number of rows whose states are drawn at once."""
         return BLOCK
 
     # ---- the public face ---------------------------------------------------------------------
@@ -213,12 +213,12 @@ class Density(Estimator):
         sample_weight : array (rows,), optional
             Weights of the rows. Of Dask where ``X`` is, the name of a column where it is a path.
         target : array (rows,), optional
-            A further variable to learn beside X; marginalised unless it is given again.
+            An additional variable to learn beside X; marginalised where it is not given.
         columns : Columns, optional
             Description of the columns; inferred from ``X`` by default.
         missing_mask : bool array (rows, columns), optional
-            True where a NaN is an unknown value; elsewhere it is the state "not recorded" of a
-            column described as nullable. By default every NaN of a column that is not nullable.
+            True where a NaN is an unknown value; a NaN elsewhere is "not recorded", in a column
+            described as nullable. By default every NaN of a column that is not nullable.
         """
         parts = partitions_of(X, None, sample_weight, columns)
         if parts is not None:
@@ -243,7 +243,7 @@ class Density(Estimator):
         target: Any = None,
         missing_mask: NDArray[np.bool_] | None = None,
     ) -> Self:
-        """:meth:`fit` on a table that is encoded already, by ``columns.matrix``."""
+        """:meth:`fit` on a table already encoded by ``columns.matrix``."""
         if len(matrix) == 0:
             raise InvalidInput("X has no rows: a density needs at least one.")
         self._take_columns(columns)
@@ -260,7 +260,7 @@ class Density(Estimator):
         return self
 
     def score_samples(self, X: Any, target: Any = None) -> Floats:
-        """Log density of the observed part of every row (with its target, where given)."""
+        """Log density of the observed part of every row (with its target, if given)."""
         return self.log_evidence(self.evidence(X, target=target))
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -295,10 +295,10 @@ class Density(Estimator):
         return self.columns_.decode(points[:, : len(self.columns_.variables)])
 
     def complete(self, X: Any, draws: int = 1) -> Floats:
-        """Draws from p(x_m | x_o): (rows, draws, columns); observed entries are as they were.
+        """Draws from p(x_m | x_o): (rows, draws, columns); observed entries are unchanged.
 
-        Draws depend on what a row says and on ``random_state``: rows that say the same have the
-        same draws, wherever they stand. More of them are asked for by ``draws``.
+        Draws depend only on a row's values and on ``random_state``: equal rows have equal draws,
+        wherever they are in the table.
         """
         seed = int(self._rng().integers(2**63))
         points = self.complete_points(self.evidence(X), draws, seed)
@@ -309,7 +309,7 @@ class Density(Estimator):
     # ---- out of core -------------------------------------------------------------------------
 
     def encoded(self, evidence: Evidence, weight: Floats) -> Any:
-        """Rows and their weights as EM takes them."""
+        """Rows and their weights in the form for EM."""
         raise InvalidInput(
             f"a {type(self).__name__} learns from tables in memory only; use Mixture, "
             f"GaussianMixture or LatentTree, or fit a sample of the rows."
@@ -317,7 +317,7 @@ class Density(Estimator):
 
     @property
     def _parameters(self) -> Parameters:
-        """The parameters, as EM takes them."""
+        """The parameters in the form for EM."""
         raise NotImplementedError
 
     def _prior(self, rows: Partitions) -> Any:
@@ -325,7 +325,7 @@ class Density(Estimator):
         return self.strength_
 
     def _adopt(self, run: Run[Any]) -> None:
-        """Take on what training came to."""
+        """Set the fitted attributes from a result of training."""
         self.strength_, self.converged_ = float(run.strength), bool(run.converged)
         self.objective_, self.n_iter_ = run.objective, len(run.objective)
         if self.n_iter_:
@@ -353,13 +353,13 @@ class Density(Estimator):
     def evidence(
         self, X: Any, missing_mask: NDArray[np.bool_] | None = None, target: Any = None
     ) -> Evidence:
-        """What a table says about all variables of this density."""
+        """Evidence of a table about all variables of this density."""
         self._check_fitted()
         own = self.columns_.evidence(self.columns_.matrix(X), missing_mask)
         return self.extended(own, target)
 
     def extended(self, own: Evidence, target: Any) -> Evidence:
-        """Add the target, if there is one, to the evidence of the columns' own variables."""
+        """Add the target, if there is one, to evidence about the columns' variables."""
         if not self.target_:
             if target is not None:
                 raise InvalidInput("target: this density was fitted without one.")
@@ -385,7 +385,7 @@ class Density(Estimator):
             raise NotFitted(f"this {type(self).__name__} is not fitted yet; call fit(X) first.")
 
     def _take_columns(self, columns: Columns) -> None:
-        """Remember the columns, for scikit-learn as well."""
+        """Set the columns, and scikit-learn's attributes for them."""
         self.columns_, self.n_features_in_ = columns, len(columns)
         if columns.named:
             self.feature_names_in_ = np.array(columns.names, dtype=object)
@@ -399,7 +399,7 @@ class Density(Estimator):
         check_names("families", getattr(self, "families", None) or {}, self.variables_)
 
     def _training(self, rng: np.random.Generator) -> Training:
-        """How to train, with a seed of its own."""
+        """How to train, with a seed drawn from the generator."""
         return Training(
             max_iter=self.max_iter,
             tol=self.tol,
@@ -414,14 +414,14 @@ class Density(Estimator):
         tell(f"[{type(self).__name__}] {line}", self.verbose)
 
     def _prepared(self, evidence: Evidence, weight: Floats) -> tuple[WeightedRows, Training]:
-        """The rows that have weight, in random order, and how to train on them."""
+        """The rows with positive weight, in random order, and how to train on them."""
         rng = self._rng()
         order = rng.permutation(np.flatnonzero(weight > 0))
         return WeightedRows(self.variables_, evidence, weight, order), self._training(rng)
 
     @property
     def _given_strength(self) -> float | None:
-        """Of the prior; None where it is to be chosen."""
+        """The strength of the prior; None if it is to be chosen."""
         return None if self.strength == "auto" else float(self.strength)
 
     def _warn_of_early_stop(self) -> None:
@@ -436,16 +436,16 @@ class Density(Estimator):
             )
 
     def _rng(self) -> np.random.Generator:
-        """A generator that ``random_state`` determines."""
+        """A generator seeded by ``random_state``."""
         from sklearn.utils import check_random_state
 
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return np.random.default_rng(seed)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Everything that was learned: a dictionary for JSON, and arrays.
+        """Everything learned: a dictionary for JSON, and arrays.
 
-        A subclass adds what it has to ``super().state()``.
+        A subclass extends ``super().state()``.
         """
         self._check_fitted()
         extra = self.variables_[len(self.columns_.variables) :]
@@ -460,7 +460,7 @@ class Density(Estimator):
         return header, {name: getattr(self, f"{name}_") for name in names}
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Take on what :meth:`state` gave. A subclass calls ``super().restore`` first."""
+        """Set what :meth:`state` returned. A subclass calls ``super().restore`` first."""
         self._take_columns(columns_from(header["columns"]))
         extra = tuple(
             Variable(column.name, column.kind, column.levels)
@@ -474,9 +474,9 @@ class Density(Estimator):
         self.n_iter_ = len(self.objective_)
 
     def check(self) -> None:
-        """Refuse what a file holds where its parts do not make a density; after :meth:`restore`.
+        """Refuse the parts of a file that do not make a density; called after :meth:`restore`.
 
-        A subclass adds what it has to ``super().check()``. Kernels rely on all of it.
+        A subclass calls ``super().check()``. Kernels rely on all of these checks.
         """
         self._check_parameters()
         check_type("verbose", self.verbose, bool)
@@ -495,7 +495,7 @@ class Density(Estimator):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LatentDensity(Density):
-    """A density with a univariate distribution for each variable, tied together by latents.
+    """A density with a univariate distribution for each variable, given a latent state.
 
     Attributes
     ----------
@@ -508,29 +508,29 @@ class LatentDensity(Density):
     distributions_: tuple[Univariate, ...] = field(init=False)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """With the families and arrays of the distributions."""
+        """Also the families and arrays of the distributions."""
         header, arrays = super().state()
         header["families"] = [one.family for one in self.distributions_]
         return header, arrays | distribution_arrays(self.distributions_)
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """With the distributions."""
+        """Also the distributions."""
         super().restore(header, arrays)
         self.distributions_ = distributions_from(header["families"], arrays)
 
     @property
     @abstractmethod
     def distribution_states(self) -> list[int]:
-        """How many states each variable's distribution must have, by what ties them together."""
+        """The number of states that each variable's distribution must have."""
 
     def check(self) -> None:
-        """With the distributions."""
+        """Also the distributions."""
         super().check()
         check_distributions(self.variables_, self.distributions_, self.distribution_states)
 
     @abstractmethod
     def combine(self, terms: list[Floats]) -> Floats:
-        """Log p of rows from their terms.
+        """Log p of rows, from terms for each variable.
 
         ``terms[v]`` is log p(what is known of variable v | its latent's state), (rows, states).
         """
@@ -538,17 +538,17 @@ class LatentDensity(Density):
     @property
     @abstractmethod
     def state_coordinates(self) -> int:
-        """Uniform numbers that the states of a draw's latents need."""
+        """Number of uniform numbers needed for the latent states of a draw."""
 
     @abstractmethod
     def draw_states(
         self, evidence: Evidence, uniform: Floats
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The state of every variable's distribution, (rows, draws, variables), given each row.
+        """The states of all variables' distributions, (rows, draws, variables), given each row.
 
-        ``uniform`` (rows, draws, state_coordinates) has the numbers that become states. Beside
-        them: which rows (rows,) have no probability, so that nothing can be said of their missing
-        values.
+        ``uniform`` (rows, draws, state_coordinates) has the numbers that are turned into states.
+        Also returns which rows (rows,) are impossible, so that nothing can be said about their
+        missing values.
         """
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
@@ -560,7 +560,7 @@ class LatentDensity(Density):
         return np.concatenate(parts) if parts else np.empty(0)
 
     def terms(self, evidence: Evidence, within: Iterable[Within] = ()) -> list[Floats]:
-        """What is known of each variable as a log likelihood of its latent's states."""
+        """Log likelihood of what is known of each variable, for each state of its latent."""
         points = evidence.points
         terms = [
             distribution.log_density(points[:, v])
@@ -588,7 +588,7 @@ class LatentDensity(Density):
 
     @property
     def coordinate_variables(self) -> NDArray[np.int64]:
-        """Those of states, then one for each variable."""
+        """The coordinates of states, then one for each variable."""
         variables = np.arange(len(self.distributions_))
         return np.concatenate([np.full(self.state_coordinates, -1), variables])
 
@@ -600,8 +600,8 @@ class LatentDensity(Density):
     def draw(self, evidence: Evidence, uniform: Floats) -> Floats:
         """See :meth:`Density.draw`.
 
-        Of rows with probability 0, values that no state can have are taken for unknown; where the
-        others still contradict each other, all of the row's are. A warning says so.
+        In impossible rows, values that no state allows count as missing; if the others still
+        contradict each other, all of the row's values do. A warning is issued.
         """
         points, n = evidence.points, self.state_coordinates
         uniform = np.broadcast_to(uniform, (len(points), *uniform.shape[1:]))
@@ -626,11 +626,10 @@ class LatentDensity(Density):
     def _draw_telling(
         self, v: int, odds: Floats, state: NDArray[np.int64], uniform: Floats
     ) -> Floats:
-        """Draws of a nullable variable, (rows, draws), whose missing values say something.
+        """Draws of a nullable variable, (rows, draws), whose missing values have odds.
 
-        What a missing value says beyond nothing is, with some probability, that nothing was
-        recorded; otherwise the draw is as if it said nothing. A value that is known to have been
-        recorded is drawn from a distribution of its own.
+        Given the odds, nothing was recorded with some probability; otherwise a draw ignores the
+        odds. A value that is known to have been recorded is drawn from the distribution given that.
         """
         distribution, variable = self.distributions_[v], self.variables_[v]
         more = np.maximum(odds - 1, 0) * distribution.not_recorded()[state]
@@ -651,7 +650,7 @@ class LatentDensity(Density):
     ) -> Floats:
         """Draws of each variable's missing rows, given the states of its distribution.
 
-        ``states`` and ``uniform`` are (rows, draws, variables), as the result is.
+        ``states``, ``uniform`` and the result are (rows, draws, variables).
         """
         out = np.empty((len(states), len(missing), states.shape[1]))
         for v, rows in enumerate(missing):
@@ -663,7 +662,7 @@ class LatentDensity(Density):
     def _forgetting(
         self, evidence: Evidence, impossible: Mask
     ) -> Iterator[tuple[NDArray[np.intp], Evidence]]:
-        """Rows, and what is left to be known of them for none of them to be impossible."""
+        """Row numbers, and evidence with so much left out that no row is impossible."""
         points = evidence.points.copy()
         for v, terms in enumerate(self.terms(evidence)):
             points[np.isneginf(terms).all(axis=1) & impossible, v] = np.nan
@@ -677,7 +676,7 @@ class LatentDensity(Density):
 
 
 def drawn_rows(density: Any, evidence: Evidence, draws: int, seed: int) -> Floats:
-    """Rows with their missing values drawn, (rows, draws, variables), from points of their own."""
+    """Rows with their missing values drawn, (rows, draws, variables), each row's points its own."""
     coordinates = len(density.coordinate_variables) + (evidence.hypotheses is not None)
     points = Points(seed, coordinates)
     out = np.empty((len(evidence.points), draws, evidence.points.shape[1]))
@@ -697,9 +696,9 @@ def drawn_rows(density: Any, evidence: Evidence, draws: int, seed: int) -> Float
 
 
 def draw(density: Any, evidence: Evidence, uniform: Floats) -> Floats:
-    """:meth:`Density.draw`, also of rows with hypotheses.
+    """:meth:`Density.draw`, also for evidence with hypotheses.
 
-    The last uniform number of a draw, which the density does not use, chooses one of them.
+    The last uniform number of a draw, which the density does not use, chooses a hypothesis.
     """
     if evidence.hypotheses is None or density.draws_hypotheses:
         return np.asarray(density.draw(evidence, uniform))
@@ -709,7 +708,7 @@ def draw(density: Any, evidence: Evidence, uniform: Floats) -> Floats:
     out = np.empty((len(chance), evidence.points.shape[1], draws)).transpose(0, 2, 1)
     alone, several = np.flatnonzero(n_cases == 1), np.flatnonzero(n_cases > 1)
     numbers = uniform if len(uniform) == 1 else uniform[alone]
-    # What a hypothesis says is not recorded.
+    # Variables that are not recorded under the hypothesis.
     asked = np.flatnonzero(evidence.hypotheses.unknown.any(axis=0))
     out[alone] = _with_known(density, cases[first[alone]], numbers, asked)
     if not len(several):
@@ -717,7 +716,7 @@ def draw(density: Any, evidence: Evidence, uniform: Floats) -> Floats:
     uniform = uniform if len(uniform) == 1 else uniform[several]
     passed = uniform[:, :, -1:] >= np.cumsum(chance[several], axis=1)[:, None]
     number = np.minimum(passed.sum(axis=2), n_cases[several, None] - 1)
-    # The draws of each case, one case after the other; cases with about as many draws together.
+    # Draws case by case; cases with similar numbers of draws are drawn together.
     case = (first[several, None] + number).ravel()
     order = np.argsort(case, kind="stable")
     count = np.bincount(case, minlength=len(row))
@@ -734,7 +733,7 @@ def draw(density: Any, evidence: Evidence, uniform: Floats) -> Floats:
 def _with_known(
     density: Any, evidence: Evidence, uniform: Floats, variables: NDArray[np.intp]
 ) -> Floats:
-    """Draws of missing values; of some variables also what is known."""
+    """Draws of missing values; for some variables, observed values are filled in too."""
     drawn = np.asarray(density.draw(evidence, uniform))
     for v in variables.tolist():
         rows = np.flatnonzero(~np.isnan(evidence.points[:, v]))
@@ -743,12 +742,12 @@ def _with_known(
 
 
 def _size_of(count: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The power of two that is next to a number of draws, 8 at least."""
+    """The next power of two from a number of draws, at least 8."""
     return np.maximum(8, 2 ** np.ceil(np.log2(np.maximum(count, 1))).astype(np.int64))
 
 
 def warn_impossible(log_p: Floats) -> None:
-    """Say so where the density gives what is observed no probability at all."""
+    """Warn if observed values are impossible under the density."""
     n = int(np.isneginf(log_p).sum())
     if n:
         warnings.warn(
@@ -761,7 +760,7 @@ def warn_impossible(log_p: Floats) -> None:
 
 
 def _refuse_impossible(impossible: NDArray[np.bool_]) -> None:
-    """Nothing can be said about the missing values of a row that has no probability."""
+    """Refuse to draw missing values of impossible rows."""
     if impossible.any():
         raise InvalidInput(
             f"X: row {int(np.argmax(impossible))} has probability 0 under this density, so its "
@@ -770,7 +769,7 @@ def _refuse_impossible(impossible: NDArray[np.bool_]) -> None:
 
 
 def describe_target(target: Any) -> Variable:
-    """A target as a variable: categorical where its values are labels, continuous otherwise."""
+    """A target as a variable: categorical if its values are labels, otherwise continuous."""
     values = np.asarray(target)
     if values.dtype.kind in "fiu":
         return Variable("target", Kind.CONTINUOUS, (), ())
@@ -779,7 +778,7 @@ def describe_target(target: Any) -> Variable:
 
 
 def encode_target(variable: Variable, target: Any) -> Floats:
-    """Numbers, or the codes of labels."""
+    """A target as numbers, or as codes of its labels."""
     values = np.asarray(target)
     if variable.kind is not Kind.CATEGORICAL:
         return np.asarray(values, dtype=np.float64)
@@ -791,7 +790,7 @@ def encode_target(variable: Variable, target: Any) -> Floats:
 
 
 def _check_observed(evidence: Evidence, variables: tuple[Variable, ...]) -> None:
-    """Nothing can be learned about a variable that was never observed, or hardly differs."""
+    """Refuse variables that were never observed or hardly vary."""
     partly = {v for v, _, _ in evidence.restricted()}
     for v, variable in enumerate(variables):
         values = evidence.points[:, v]
@@ -812,12 +811,12 @@ def _check_observed(evidence: Evidence, variables: tuple[Variable, ...]) -> None
         )
 
 
-# Rows that are encoded to see how large they are.
+# Rows that are encoded to estimate their size.
 WEIGHED = 1000
 
 
 def refuse_beside_parts(**given: Any) -> None:
-    """Refuse what is known of tables in memory only."""
+    """Refuse options that are only possible for tables in memory."""
     for name, value in given.items():
         if value is not None:
             raise InvalidInput(
@@ -836,7 +835,7 @@ def fit_parts(density: D, parts: Partitions, columns: Columns | None) -> D:
 
 
 def go_on(density: D, drawn: Sample, sentinel: Floats | None = None) -> D:
-    """EM goes on with all rows of a table in parts; ``sentinel`` is what a model takes for NaN."""
+    """Continue EM on all rows of a table in partitions; ``sentinel`` is the model's."""
     from threadpoolctl import threadpool_limits
 
     parts = drawn.parts
@@ -850,7 +849,7 @@ def go_on(density: D, drawn: Sample, sentinel: Floats | None = None) -> D:
         objective, after = parameters.stepped(rows.summed(expected, parameters), prior)
         return objective, after
 
-    with threadpool_limits(1, "blas"):  # ours are around it
+    with threadpool_limits(1, "blas"):  # our own threads run around it
         run = train(step, density._parameters, density.strength_, drawn.total_weight, training)
     density._adopt(run)
     density._warn_of_early_stop()
@@ -858,7 +857,7 @@ def go_on(density: D, drawn: Sample, sentinel: Floats | None = None) -> D:
 
 
 def encode(part: Partition, density: Density, sentinel: Floats | None) -> Any:
-    """The rows of a part as EM takes them; None where there are none."""
+    """The rows of a partition in the form for EM; None if there are none."""
     table = part[1]
     if not len(table):
         return None
@@ -870,11 +869,11 @@ def encode(part: Partition, density: Density, sentinel: Floats | None) -> Any:
 
 
 class UserDensity:
-    """What Monte Carlo expectations need, from an object that completes matrices of columns.
+    """Makes an object that fills in matrices of columns usable for Monte Carlo expectations.
 
-    ``density.complete(X, draws)`` is given a float64 matrix (rows, columns), categories as codes
-    and missing values as NaN, and returns (rows, draws, columns) with every missing value filled;
-    in nullable columns NaN says "not recorded".
+    ``density.complete(X, draws)`` is called with a float64 matrix (rows, columns), with codes of
+    categories and NaN for missing values, and returns (rows, draws, columns) with every missing
+    value filled in; in nullable columns NaN means "not recorded".
     """
 
     def __init__(self, density: Any, columns: Columns) -> None:
@@ -886,18 +885,18 @@ class UserDensity:
         return repr(self.density)
 
     def extended(self, own: Evidence, target: Any) -> Evidence:
-        """There is nothing beside the columns' own variables."""
+        """The evidence itself: there is no target."""
         if target is not None:
             raise InvalidInput("target: a density of your own has none.")
         return own
 
     @property
     def coordinate_variables(self) -> NDArray[np.int64]:
-        """One, which is not used: the object draws as it likes."""
+        """One unused coordinate: the object makes its own random numbers."""
         return np.array([-1])
 
     def draw(self, evidence: Evidence, uniform: Floats) -> Floats:
-        """As many draws of missing values as there are numbers, (rows, draws, variables)."""
+        """One draw of the missing values for each uniform number, (rows, draws, variables)."""
         matrix, draws = self._matrix(evidence), uniform.shape[1]
         drawn = np.asarray(self.density.complete(matrix, draws), dtype=np.float64)
         shape = (len(matrix), draws, len(self.columns_))
@@ -918,7 +917,7 @@ class UserDensity:
         return points
 
     def _matrix(self, evidence: Evidence) -> Floats:
-        """Rows of columns; in blocks observed in part, what is excluded is 0."""
+        """Rows of columns; in a partly observed one-hot group, excluded levels are 0."""
         matrix = self.columns_.decode(evidence.points)
         for v, rows, allowed in evidence.restricted():
             dummies = np.array(self.variables_[v].columns)

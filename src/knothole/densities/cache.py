@@ -1,7 +1,7 @@
-"""A cache of learned densities, for searches over the parameters of a model.
+"""A cache of fitted densities, for searches over the parameters of a model.
 
-What a density learns depends on its settings, the encoded table and the weights of the rows. No
-model takes part in it, so that all models of a grid search share what is learned from a table.
+A fitted density depends on its settings, the encoded table and the row weights, not on any model.
+So all models of a grid search share the densities learned from a table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _memory: ContextVar[Any] = ContextVar("memory", default=None)
 
 @contextmanager
 def cached_densities(memory: Any) -> Iterator[None]:
-    """Within it, densities that were learned before are read from ``memory``.
+    """Inside this context, densities that were fitted before are read from ``memory``.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def cached_densities(memory: Any) -> Iterator[None]:
 
 
 def learn_once(density: Density, fit: Fit, evidence: Evidence, weight: Floats) -> None:
-    """``fit(evidence, weight)``, or what came of it before for a density with equal settings."""
+    """``fit(evidence, weight)``, or the stored result for a density with equal settings."""
     memory = _memory.get()
     if memory is None:
         fit(evidence, weight)
@@ -69,6 +69,6 @@ def learn_once(density: Density, fit: Fit, evidence: Evidence, weight: Floats) -
 def _learned(
     key: str, density: Density, fit: Fit, evidence: Evidence, weight: Floats
 ) -> dict[str, Any]:
-    """What a density has after it was fitted; ``key`` is what it is found by."""
+    """The fitted attributes of a density; ``key`` identifies them in the cache."""
     fit(evidence, weight)
     return density.__dict__

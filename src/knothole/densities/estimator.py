@@ -1,4 +1,4 @@
-"""What scikit-learn asks of an estimator, without importing it: parameters, tags, a picture."""
+"""The estimator interface of scikit-learn, without importing it: parameters, tags, HTML."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from knothole.errors import InvalidInput
 
 
 class Estimator:
-    """Parameters are the arguments of ``__init__``, and attributes of the same names.
+    """An estimator whose parameters are the arguments of ``__init__`` and attributes of that name.
 
-    ``sklearn.base.clone``, searches, pipelines and their diagrams take it as they take a
-    ``BaseEstimator``. scikit-learn is imported when one of them asks.
+    ``sklearn.base.clone``, searches, pipelines and their diagrams accept it like a
+    ``BaseEstimator``. scikit-learn is imported only when one of them needs it.
     """
 
     @classmethod
@@ -28,11 +28,11 @@ class Estimator:
         return sorted(cls._parameter_defaults())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; none of them is an estimator, so that ``deep`` changes nothing."""
+        """Parameters by name; ``deep`` makes no difference, since none is an estimator."""
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change parameters by name."""
+        """Set parameters by name."""
         names = self._parameter_names()
         unknown = [name for name in parameters if name not in names]
         if unknown:
@@ -44,7 +44,7 @@ class Estimator:
         return self
 
     def __repr__(self) -> str:
-        """The parameters that are not the defaults, in the order of the signature."""
+        """The parameters that differ from their defaults, in the order of the signature."""
         defaults = self._parameter_defaults()
         changed = [
             f"{name}={reprlib.repr(getattr(self, name))}"
@@ -73,7 +73,7 @@ class Estimator:
     # ---- metadata routing: fit takes weights -----------------------------------------------------
 
     def get_metadata_routing(self) -> Any:
-        """Which of what is handed to a search or a pipeline is for ``fit``."""
+        """Which metadata a search or a pipeline passes to ``fit``."""
         from sklearn.utils.metadata_routing import MetadataRequest
 
         request = getattr(self, "_metadata_request", None)
@@ -83,8 +83,8 @@ class Estimator:
         return deepcopy(request)
 
     def set_fit_request(self, *, sample_weight: bool | str | None) -> Self:
-        """Whether ``fit`` is to be given ``sample_weight`` by a search or a pipeline."""
+        """Whether a search or a pipeline passes ``sample_weight`` to ``fit``."""
         request = self.get_metadata_routing()
         request.fit.add_request(param="sample_weight", alias=sample_weight)
-        self._metadata_request = request  # where clone looks for it
+        self._metadata_request = request  # clone looks for it here
         return self

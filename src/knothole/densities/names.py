@@ -1,4 +1,4 @@
-"""The names of densities: what ``density=`` takes, in Python and on the command line."""
+"""Names of densities: values of ``density=`` in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLASS_NAMES = {
     "latent-tree": "LatentTree",
     "independent": "Factorized",
 }
-#: What users may say: "auto" compares those that have a name on held-out rows.
+#: The values that users can pass; "auto" compares the named ones on held-out rows.
 CHOICES = ("auto", *CLASS_NAMES)
 
 
@@ -43,7 +43,7 @@ def from_name(name: str, random_state: Any = None) -> Density:
 
 
 def name_of(density: Any) -> str:
-    """The name of a density's class; the class's own where it has no other.
+    """The name of a density's class; classes without one have their own name.
 
     Examples
     --------

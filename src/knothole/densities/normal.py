@@ -1,4 +1,4 @@
-"""The normal distribution: its function and quantiles, masses of intervals and boxes, moments."""
+"""The normal distribution: cdf and quantiles, masses of intervals and boxes, moments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def normal_quantile(u: Any) -> Floats:
 
 def normal_mass(low: Floats, high: Floats) -> Floats:
     """P(low <= N(0, 1) < high), accurate in both tails."""
-    # In the upper tail both distribution functions are near 1: mirror it to the lower one.
+    # In the upper tail both cdf values are near 1: use the mirror image in the lower tail.
     upper = low > 0
     mass = normal_cdf(np.where(upper, -low, high)) - normal_cdf(np.where(upper, -high, low))
     return np.asarray(np.maximum(mass, 0.0))
@@ -53,7 +53,7 @@ def normal_mass(low: Floats, high: Floats) -> Floats:
 def box_mass(mean: Floats, covariance: Floats, low: Floats, high: Floats) -> Floats:
     """P(low <= x < high) of one or two normal variables: means (..., b), covariances (..., b, b).
 
-    Exact: there is no closed form for more.
+    Exact; there is no closed form for more variables.
     """
     sd = np.sqrt(np.einsum("...ii->...i", covariance))
     a, b = (low - mean) / sd, (high - mean) / sd
@@ -79,7 +79,7 @@ def below(h: Floats, k: Floats, rho: Floats) -> Floats:
 
     root = np.sqrt(np.maximum((1 - rho) * (1 + rho), np.finfo(np.float64).tiny))
     finite = np.isfinite(h) & np.isfinite(k)
-    # Away from 0, where the formula takes limits; a shift of 1e-300 changes no probability.
+    # Avoid 0, where the formula needs limits; a shift of 1e-300 does not change the result.
     h_safe = np.where(finite, np.where(h == 0, 1e-300, h), 1.0)
     k_safe = np.where(finite, np.where(k == 0, 1e-300, k), 1.0)
     with np.errstate(over="ignore"):
@@ -94,7 +94,7 @@ def below(h: Floats, k: Floats, rho: Floats) -> Floats:
 
 
 def truncated_moments(low: float, high: float) -> tuple[float, float, float]:
-    """Mean, variance and entropy of the standard normal confined to ``[low, high]``."""
+    """Mean, variance and entropy of the standard normal truncated to ``[low, high]``."""
     mass = float(normal_mass(np.asarray(low), np.asarray(high)))
     peak_low, peak_high = (math.exp(-0.5 * z * z - _LOG_ROOT_TWO_PI) for z in (low, high))
     mean = (peak_low - peak_high) / mass

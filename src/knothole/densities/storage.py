@@ -1,8 +1,7 @@
 """One file for a density: a zip of plain arrays (npz) with a JSON header. Nothing is unpickled.
 
-The header names the format, its version, the class, and its parameters; what a density has
-learned comes from :meth:`Density.state`. How files are written and read is in
-:mod:`knothole.files`.
+The header names the format, its version, the class and its parameters; the fitted values come
+from :meth:`Density.state`. Reading and writing of files is in :mod:`knothole.files`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 FORMAT = "knothole density"
 VERSION = 1
 
-#: Where each class that a file may name lives; a file can name no other.
+#: Module of each class that a file may name; other classes are refused.
 CLASSES = {
     "Factorized": "knothole.densities.mixture.density",
     "Mixture": "knothole.densities.mixture.density",
@@ -37,7 +36,7 @@ CLASSES = {
 def save(density: Density, path: str | os.PathLike[str]) -> None:
     """Write a fitted density to one file.
 
-    A ``random_state`` that is not a whole number is not kept: the loaded density has None.
+    A ``random_state`` that is not an integer is not stored: the loaded density has None.
     """
     header, arrays = describe_density(density)
     write_container(Path(path), {"format": FORMAT, "version": VERSION, **header}, arrays)

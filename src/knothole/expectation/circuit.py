@@ -1,12 +1,12 @@
-"""Leaf probabilities under any circuit, exactly: it is evaluated once for each leaf of a row.
+"""Exact leaf probabilities under any circuit, by one evaluation for each leaf of a row.
 
-Nothing is known of a circuit's shape that would let a walk share work, as mixtures and latent
-trees do. So leaves that agree with the observed part of a row are listed, and the pairs (row, leaf)
-become rows of one evaluation in which every missing value is confined to the leaf's region:
+A circuit has no fixed shape that would let a walk share work, as mixtures and latent trees have. So
+the leaves compatible with a row's observed values are listed, and the pairs (row, leaf) become rows
+of one evaluation in which every missing value is confined to the leaf's region:
 
     r(leaf) = p(region of leaf, x_o) / p(x_o).
 
-The probability of a pair of leaves (Lemma 2) is the same with the intersection of two regions.
+The probability of a pair of leaves (Lemma 2) is the same with the intersection of both regions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from knothole.expectation.tables import node_arrays
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.regions import regions
 
-# Evaluations of the circuit at once.
+# Evaluations of the circuit in one call.
 EVALUATIONS = 4096
 
 
@@ -51,7 +51,7 @@ class CircuitEngine(ExactEngine):
         self.nodes = node_arrays(ensemble)
         self.regions = regions(ensemble)
         n = len(self.regions.column)
-        # Of each leaf and variable, the entry of its region (from 1), nothing where it is free.
+        # Entry of each leaf's region in each variable, counted from 1; absent where unrestricted.
         self.entry = sparse.csr_matrix(
             (np.arange(1, n + 1), self.regions.column, self.regions.start),
             shape=(ensemble.n_leaves, len(ensemble.columns)),
@@ -68,7 +68,7 @@ class CircuitEngine(ExactEngine):
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
-        """The leaf probabilities of a chunk, part by part."""
+        """The leaf probabilities of a chunk, in parts."""
         known = Known(self.density, evidence)
         row, leaf = self._candidates(evidence)
         for start in range(0, len(row), EVALUATIONS):
@@ -95,7 +95,7 @@ class CircuitEngine(ExactEngine):
             np.add.at(out, (leaf, other), row_weight[row] * probability)
 
     def _pairs(self, evidence: Evidence) -> Iterator[tuple[Integers, Integers, Integers, Floats]]:
-        """(row, leaf, other leaf, probability of both): itself, or leaves of later trees."""
+        """(row, leaf, other leaf, joint probability): each leaf with itself and later trees."""
         known = Known(self.density, evidence)
         candidates, leaves = self._candidates(evidence)
         order = np.lexsort((leaves, candidates))
@@ -112,7 +112,7 @@ class CircuitEngine(ExactEngine):
     def _leaf_probability(
         self, known: Known, row: NDArray[Any], leaves: list[NDArray[Any]]
     ) -> Floats:
-        """p(missing values are in the regions of all these leaves | x_o), for each of ``row``."""
+        """p(missing values in the regions of all these leaves | x_o), for each entry of ``row``."""
         terms = [term[row] for term in known.terms]
         entries = [self.entry[leaf].toarray() - 1 for leaf in leaves]
         for v in range(len(self.ensemble.columns)):
@@ -131,7 +131,7 @@ class CircuitEngine(ExactEngine):
         allowed: NDArray[np.bool_] | None,
         odds: Floats | None,
     ) -> Floats:
-        """Mass of what several regions leave of a variable; an entry of -1 leaves it free."""
+        """Mass of the intersection of regions of a variable; an entry of -1 is unrestricted."""
         box, distribution = self.regions, self.density.distributions_[v]
         n_levels = int(self.ensemble.n_levels[v])
         if n_levels:
@@ -153,7 +153,7 @@ class CircuitEngine(ExactEngine):
         return mass if odds is None else mass + _more(distribution, missing, odds)
 
     def _candidates(self, evidence: Evidence) -> tuple[Integers, Integers]:
-        """(row, leaf) of all leaves that agree with what is observed, tree by tree."""
+        """(row, leaf) for all leaves compatible with the observed values, tree by tree."""
         points = np.ascontiguousarray(evidence.points)
         n = kernels.count_leaves(points, self.nodes)
         row, leaf = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
@@ -162,14 +162,14 @@ class CircuitEngine(ExactEngine):
 
 
 class Known:
-    """What is known of a chunk's rows.
+    """The evidence of a chunk of rows, evaluated under the density.
 
     Attributes
     ----------
     terms : list of float64 (rows, distributions of the variable)
-        Log likelihoods; of observed values 0 at the likeliest state: the scale is common to all
-        regions, and of values far out so large that differences would drown in it. Where a row
-        is impossible under the density, its values count as unknown.
+        Log likelihoods, shifted so that the likeliest state of an observed value has 0: the shift
+        is the same for all regions, and without it differences would vanish for values far out.
+        Values that make a row impossible under the density count as missing.
     log_p : float64 (rows,)
         Of the rows, on the same scale.
     missing : bool (rows, variables)
@@ -189,7 +189,7 @@ class Known:
         warn_impossible(self.log_p)
         if np.isneginf(self.log_p).any():
             self._forget(density, ~self.missing)
-        if np.isneginf(self.log_p).any():  # blocks observed in part, of categories that never occur
+        if np.isneginf(self.log_p).any():  # by sets of categories that never occur
             for allowed in self._allowed.values():
                 allowed[np.isneginf(self.log_p)] = True
             if self._odds is not None:
@@ -197,27 +197,27 @@ class Known:
             self._forget(density, np.ones_like(self.missing))
 
     def _forget(self, density: LatentDensity, what: NDArray[np.bool_]) -> None:
-        """Let what is known of impossible rows, in some variables, count as unknown."""
+        """Treat some variables of impossible rows as missing."""
         impossible = np.isneginf(self.log_p)
         for v, term in enumerate(self.terms):
             term[impossible & what[:, v]] = 0.0
         self.log_p = density.combine(self.terms)
 
     def odds(self, v: int, row: NDArray[Any]) -> Floats | None:
-        """What rows say of a missing variable (``Evidence.odds``); None where they say nothing."""
+        """What rows say of a missing variable (``Evidence.odds``); None if nothing."""
         return None if self._odds is None or v >= self._odds.shape[1] else self._odds[row, v]
 
     def allowed(self, v: int, row: NDArray[Any]) -> NDArray[np.bool_] | None:
-        """Categories that rows allow a variable, (rows, levels); None where all do."""
+        """Categories that a variable can have in rows, (rows, levels); None if all are possible."""
         return self._allowed[v][row] if v in self._allowed else None
 
 
 def _more(distribution: Univariate, missing: NDArray[np.bool_], odds: Floats) -> Floats:
-    """What regions have more where "not recorded", if it is in them, is so many times as likely."""
+    """Additional mass of regions that include "not recorded", if that has these odds."""
     return (missing * (odds - 1))[:, None] * distribution.not_recorded()
 
 
 def scale(term: Floats, observed: NDArray[np.bool_]) -> None:
-    """Let the largest term of observed values be 0; those of impossible values stay."""
+    """Shift the largest term of observed values to 0; impossible values stay impossible."""
     largest = term.max(axis=1, keepdims=True)
     term -= np.where(observed[:, None] & np.isfinite(largest), largest, 0.0)

@@ -1,8 +1,8 @@
-"""What an engine does: leaf probabilities, margins and second moments of a chunk of rows.
+"""Engines: leaf probabilities, margins and second moments of a chunk of rows.
 
-There is one engine for each way to integrate over missing values: exactly under a mixture, a
-latent tree or a circuit, and by Monte Carlo under anything that can be drawn from. All of them
-work on evidence about variables and on an ensemble over variables; rows come in chunks.
+There is one engine for each way to integrate over missing values: exactly under a mixture, a latent
+tree or a circuit, and by Monte Carlo under any density that can be drawn from. All engines take the
+evidence of a chunk of rows and an ensemble over variables.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from knothole.trees.ensemble import Ensemble
 if TYPE_CHECKING:
     from scipy import sparse
 
-# Leaf probabilities that are held at once (more only if one row has more leaves).
+# The most leaf probabilities in memory at once (more only if one row has more leaves).
 ENTRIES = 1 << 16
 
 
 class Entries(NamedTuple):
-    """Leaf probabilities of a chunk: rows (in the chunk), leaves, and the probability of each."""
+    """Leaf probabilities of a chunk: row within the chunk, leaf, probability."""
 
     row: Integers
     leaf: Integers
-    reach: Floats
+    probability: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Mean and standard deviation of the margin given what is observed, (rows, outputs) each.
 
-    ``error`` and ``std_error`` are the standard errors of both, 0 where the engine is exact.
+    ``error`` and ``std_error`` are their standard errors, 0 where the engine is exact.
     """
 
     mean: Floats
@@ -56,13 +56,13 @@ class Moments:
 class Engine(ABC):
     """Integrates an ensemble over the missing values of rows, under one density.
 
-    Evidence is either without sets, or of rows that all have some (:meth:`.Evidence.parts`).
+    The evidence is either without sets, or every row has some (:meth:`.Evidence.parts`).
     """
 
     ensemble: Ensemble
     value: Floats  # see `weighted_values`
     exact: bool
-    chunk: int  # rows that are best handled together
+    chunk: int  # the best number of rows to process together
 
     @abstractmethod
     def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
@@ -70,16 +70,16 @@ class Engine(ABC):
 
     @abstractmethod
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
-        """Leaf probabilities of a chunk, part by part; those of a leaf may come in several."""
+        """Leaf probabilities of a chunk, in parts; a leaf may occur in several parts."""
 
     @abstractmethod
     def moments(self, evidence: Evidence) -> Moments:
         """Mean and variance of the margin (Lemmas 1 and 2)."""
 
     def leaf_probabilities(self, evidence: Evidence, by_tree: bool = False) -> sparse.csr_matrix:
-        """Leaf probabilities of a chunk, (rows, leaves), without zeros, in no order of leaves.
+        """Leaf probabilities of a chunk, (rows, leaves), without zeros, leaves unsorted.
 
-        ``by_tree`` puts the rows of each tree together, (trees * rows, leaves).
+        With ``by_tree``, the rows of each tree are adjacent, (trees * rows, leaves).
         """
         from scipy import sparse
 
@@ -87,7 +87,7 @@ class Engine(ABC):
             (rows, *entries) for rows, part in evidence.parts() for entries in self.entries(part)
         ]
         n_rows = len(evidence.points)
-        # The first row of the matrix that each leaf's probabilities go to.
+        # The first matrix row for each leaf's probabilities.
         first = self.ensemble.leaf_tree * np.int64(n_rows if by_tree else 0)
         n_trees = self.ensemble.n_trees if by_tree else 1
         count = np.zeros(n_trees * n_rows, dtype=np.int64)
@@ -100,19 +100,19 @@ class Engine(ABC):
             kernels.place_entries(*entries, first, place, leaf, probability)
         shape = len(place), self.ensemble.n_leaves
         matrix = sparse.csr_matrix((probability, leaf, start), shape=shape)
-        if not self.exact:  # there are entries of each word of draws
+        if not self.exact:  # each word of draws has entries of its own
             matrix.sum_duplicates()
         return matrix
 
     def with_values(self, ensemble: Ensemble) -> Self:
-        """The engine for the same trees with other leaf values; all else is shared."""
+        """The engine for the same trees with other leaf values; everything else is shared."""
         other = copy(self)
         other.ensemble, other.value = ensemble, weighted_values(ensemble)
         return other
 
 
 class ExactEngine(Engine):
-    """An engine whose answers have no error."""
+    """An engine without Monte Carlo error."""
 
     exact = True
 
@@ -124,8 +124,8 @@ class ExactEngine(Engine):
     def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
         """Add the rows' weighted probabilities of pairs of leaves to ``out`` (leaves, leaves).
 
-        Only entries (i, j) with i = j, or leaf i's tree before leaf j's, are written: the matrix
-        is symmetric, and two leaves of one tree are never reached at once.
+        Only entries (i, j) with i = j, or with leaf i's tree before leaf j's, are written: the
+        matrix is symmetric, and a row is never in two leaves of one tree.
         """
 
     def moments(self, evidence: Evidence) -> Moments:

@@ -1,4 +1,4 @@
-"""An ensemble and a density become one thing that answers rows with missing values."""
+"""A tree model under a density: expected predictions for rows with missing values."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: From hypotheses of rows and their answers to those of the rows.
+#: From the hypotheses of rows and their answers to answers of the rows.
 Combine = Callable[["Cases", Sequence[Floats]], Sequence[Floats]]
 EngineMaker = Callable[[Ensemble, Any], Engine]
 
-#: Exact engines by class of density, made from an ensemble over variables and a density of the
-#: class, or of one derived from it. For a class of your own, add an entry.
+#: Exact engines by class of density, also used for derived classes; each is made from an ensemble
+#: over variables and a density. For a class of your own, add an entry.
 ENGINES: dict[type, EngineMaker] = {
     Circuit: CircuitEngine,
     LatentTree: LatentTreeEngine,
     Mixture: MixtureEngine,
 }
-#: Monte Carlo engines of classes that have one of their own.
+#: Monte Carlo engines for classes of density that have a special one.
 DRAWING_ENGINES: dict[type, type[MonteCarloEngine]] = {
     GaussianMixture: GaussianEngine,
     Mixture: MixtureMonteCarlo,
@@ -79,7 +79,7 @@ DRAWING_ENGINES: dict[type, type[MonteCarloEngine]] = {
 class Expectation:
     """A tree model under a density: expectations given the observed part of rows.
 
-    Made by :meth:`of`. :meth:`evidence` reads tables; all other methods take what it found.
+    Made by :meth:`of`. :meth:`evidence` reads tables; all other methods take its result.
 
     Examples
     --------
@@ -100,9 +100,9 @@ class Expectation:
     reading: Reading  # of missing values
     tol: float | None
     seed: int
-    exact_engine: EngineMaker | None  # None where missing values are not integrated exactly
-    given_spread: Spread | None = None  # None for that of rows drawn from the density
-    source: Expectation | None = None  # same trees and density: its tables serve this one too
+    exact_engine: EngineMaker | None  # None where expectations are by Monte Carlo
+    given_spread: Spread | None = None  # None: estimated from rows drawn from the density
+    source: Expectation | None = None  # same trees and density, whose tables are reused
 
     @classmethod
     def of(
@@ -115,12 +115,12 @@ class Expectation:
         reading: Reading = INFER,
         spread: Spread | None = None,
     ) -> Expectation:
-        """A model under a density.
+        """Combine a model and a density.
 
         Parameters
         ----------
         ensemble : Ensemble
-            What a reader made of the model.
+            The model, as read.
         density : Density
             Fitted on the same columns, described as the model has them
             (:meth:`knothole.columns.columns.Columns.describe`); a column that does not fit is
@@ -128,10 +128,10 @@ class Expectation:
         method : {"auto", "exact", "monte-carlo"}
             How missing values are integrated. "auto" is exact where the density allows.
         tol : float, optional
-            For Monte Carlo: the standard error to be met by answers, as a share of the spread of
-            the model's outputs; None for what the first draws give.
+            For Monte Carlo: the standard error to be met, as a fraction of the spread of the
+            model's outputs; None to use the first draws.
         seed : int
-            For Monte Carlo: which draws.
+            For Monte Carlo: determines the draws.
         reading : Reading
             What missing values of nullable variables mean.
         spread : Spread, optional
@@ -157,8 +157,8 @@ class Expectation:
     def with_values(self, value: Floats) -> Expectation:
         """The same trees with other leaf values (leaves, width), under the same density.
 
-        What is tabulated of the trees and the density serves both, and the unit of tolerances
-        stays what it was: new leaves are to be as exact as the old ones.
+        All tables of the trees and the density are shared, and the unit of tolerances stays the
+        same, so that new leaves are as exact as the old ones.
         """
         return replace(
             self,
@@ -168,7 +168,7 @@ class Expectation:
         )
 
     def read_as(self, reading: Reading) -> Expectation:
-        """The same where missing values mean something else; tables and draws are shared."""
+        """The same with another reading of missing values; tables and draws are shared."""
         return replace(self, reading=reading, source=self)
 
     @property
@@ -185,7 +185,7 @@ class Expectation:
 
     @cached_property
     def engine(self) -> Engine:
-        """What margins and leaf probabilities come from."""
+        """The engine for margins and leaf probabilities."""
         if self.exact_engine is None:
             return self.monte_carlo
         if self.source is not None:
@@ -194,7 +194,7 @@ class Expectation:
 
     @cached_property
     def monte_carlo(self) -> MonteCarloEngine:
-        """What answers that are not linear in the leaves come from."""
+        """The engine for answers that are not linear in the leaves."""
         if self.source is not None:
             engine = self.source.monte_carlo.with_values(self.ensemble)
         else:
@@ -205,12 +205,12 @@ class Expectation:
 
     @cached_property
     def rough(self) -> Expectation:
-        """The same with what the first draws give: for what needs many rows, not much of each."""
+        """The same with only the first draws: for many rows at low precision."""
         return replace(self, tol=None, source=self)
 
     @cached_property
     def spread(self) -> Spread:
-        """How far the model's outputs lie apart: the unit of tolerances."""
+        """The spread of the model's outputs, the unit of tolerances."""
         return self.given_spread or self._spread_by(self.monte_carlo)
 
     def _spread_by(self, engine: MonteCarloEngine) -> Spread:
@@ -223,20 +223,20 @@ class Expectation:
 
     @cached_property
     def used(self) -> Ints:
-        """Variables that the trees split on: missing values in others do not matter."""
+        """Variables that the trees split on; missing values in other variables do not matter."""
         return np.flatnonzero(self.ensemble.used)
 
     # ---- what rows say --------------------------------------------------------------------------
 
     def evidence(self, table: Any, lost: Mask | None = None, target: Any = None) -> Evidence:
-        """What the rows of a table say about the density's variables.
+        """Evidence of the rows of a table.
 
         Parameters
         ----------
         table : table
             With the density's columns.
         lost : bool (rows, columns), optional
-            Missing values that are known to have been lost.
+            Marks missing values that are known to be lost.
         target : array (rows,), optional
             For a density that was fitted with one.
         """
@@ -267,9 +267,9 @@ class Expectation:
         return reading.read(self.density, evidence, columns.variables, lost, absent)
 
     def lost_probability(self, evidence: Evidence) -> Floats:
-        """The probability that each missing value was recorded, and lost, (rows, variables).
+        """The probability that each missing value was recorded and then lost, (rows, variables).
 
-        NaN where it is observed, and for nullable variables under a density of the user's own.
+        NaN for observed values, and for nullable variables under a density of the user's own.
         """
         nullable = np.array([v.nullable for v in self.columns.variables])
         density: Any = self.density
@@ -280,7 +280,7 @@ class Expectation:
             out = np.where(missing & ~nullable, 1.0, np.nan)
         for v, rows, _ in evidence.restricted():
             if v < len(nullable):
-                out[rows, v] = 1.0  # in part observed, so it was recorded
+                out[rows, v] = 1.0  # partly observed, so it was recorded
         if self.reading.policy == "native":
             point = not_recorded_points(self.columns.variables)
             out[nullable & (evidence.points[:, : len(nullable)] == point)] = 0.0
@@ -358,8 +358,8 @@ class Expectation:
     ) -> Moments:
         """Mean and variance of the margin given x_o (Lemmas 1 and 2).
 
-        Exactly over all pairs of trees where the density allows and pairs are not too many
-        ("auto": at most :data:`EXACT_TREES` trees), otherwise from draws.
+        Exact, over all pairs of trees, if the density allows it and there are few pairs ("auto":
+        at most :data:`EXACT_TREES` trees); otherwise from draws.
         """
         if method == "exact" and not self.exact:
             raise InvalidInput("method='exact': this density has no exact second moments.")
@@ -384,12 +384,12 @@ class Expectation:
     def predict(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Expected prediction E[link(F)] and its standard error, (rows, outputs) each.
 
-        For an identity link that is the expected margin; so it is where a prediction depends on
-        one tree alone, with its leaves put through the link. For other models it comes from the
-        draws' margins, because E[link(F)] is not link(E[F]), corrected by what their mean
-        misses the expected margin by, where that is known exactly. (Not for softmax: classes that
-        were corrected one by one would no longer add up to 1. Nor for a blend, of which no
-        prediction has its own margin.)
+        For an identity link it is the expected margin. If a prediction depends on a single tree, it
+        is the expectation of that tree with its leaves put through the link. For other models it
+        comes from the draws' margins, because E[link(F)] is not link(E[F]). Where the expected
+        margin is known exactly, the error of the draws' mean margin corrects it. (Not for softmax:
+        classes corrected one by one would no longer add up to 1. Nor for a blend, whose predictions
+        do not have margins of their own.)
         """
         link = self.ensemble.link
         if link.linear:
@@ -405,7 +405,7 @@ class Expectation:
         return self._drawn("prediction", chunk, evidence, of_incomplete, threads, native)
 
     def _mean(self, part: Evidence) -> MeanOf:
-        """How predictions are averaged over draws."""
+        """How means of predictions are computed from draws."""
         link = self.ensemble.link
         if not self.corrects:
             return MeanOf(link)
@@ -413,19 +413,19 @@ class Expectation:
 
     @property
     def exact_predictions(self) -> bool:
-        """Whether predictions are: a linear link, or a single tree with leaves put through it."""
+        """Whether predictions are exact: a linear link, or a single tree put through the link."""
         ensemble = self.ensemble
         one_tree = ensemble.n_trees == 1 and ensemble.value.shape[1] == ensemble.n_outputs
         return self.exact and (ensemble.link.linear or one_tree)
 
     @property
     def corrects(self) -> bool:
-        """Whether drawn predictions are corrected by what is known exactly of their margins."""
+        """Whether drawn predictions are corrected by the exact expected margin."""
         return self.exact and self.ensemble.link.name not in ("softmax", "blend")
 
     @cached_property
     def _linked(self) -> Expectation:
-        """One tree whose leaves hold predictions."""
+        """The single tree, with predictions as leaf values."""
         ensemble = self.original
         margin = ensemble.value * ensemble.tree_weight[0] + ensemble.base
         plain = replace(ensemble, link=Link("identity"), base=np.zeros(ensemble.n_responses))
@@ -436,7 +436,7 @@ class Expectation:
     def std(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Standard deviation of the prediction given x_o, and its error, (rows, outputs) each.
 
-        For an identity link from :meth:`moments`, for others from the draws' predictions.
+        For an identity link from :meth:`moments`, otherwise from the draws' predictions.
         """
         link = self.ensemble.link
         if link.linear:
@@ -457,8 +457,9 @@ class Expectation:
     ) -> tuple[Floats, Floats]:
         """Quantiles of the prediction given x_o, and their errors, (rows, outputs, quantiles) each.
 
-        They are about the missing values alone, and come from draws. The tolerance is for their
-        levels, as for probabilities: a quantile where predictions jump is on one side or the other.
+        They reflect the missing values only, and come from draws. The tolerance applies to their
+        levels, as to probabilities: where predictions jump, a quantile is on either side of the
+        jump.
         """
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
@@ -487,11 +488,11 @@ class Expectation:
     def quantiles_of_samples(
         self, evidence: Evidence, levels: Floats, *, threads: int | None = None
     ) -> tuple[Floats, Floats]:
-        """Quantiles of y by the samples of leaves, and their errors, (rows, outputs, levels) each.
+        """Quantiles of y from the leaves' samples, and errors, (rows, outputs, levels) each.
 
-        Without levels means, (rows, outputs, 1). Samples weigh as much as their leaf is probable.
-        The error of a drawn quantile is what the groups of draws disagree by, or what the error of
-        its level leads to, whichever is larger: groups may agree on a step of the samples.
+        Without levels: means, (rows, outputs, 1). Samples are weighted by the probability of their
+        leaf. The error of a drawn quantile is from the spread of the groups, or from the error of
+        its level, whichever is larger: groups may agree on one step of the samples.
         """
         from scipy import sparse
 
@@ -531,16 +532,16 @@ class Expectation:
         least_error: Callable[[sparse.csr_matrix, sparse.csr_matrix, Floats], Floats] | None = None,
         threads: int | None = None,
     ) -> tuple[Floats, Floats]:
-        """What leaf probabilities say of the curves of leaves, and its standard error.
+        """Expected curves of leaves, or functions of them, with standard errors.
 
         Parameters
         ----------
         evidence : Evidence
         answer : callable
-            From leaf probabilities (rows, leaves) to answers (rows, ...), by rows.
+            From leaf probabilities (rows, leaves) to answers (rows, ...), row by row.
         least_error : callable, optional
-            From the leaf probabilities of all draws, of groups of draws, and answers to errors
-            that are told where those by the groups' own answers are less.
+            From the leaf probabilities of all draws and of groups of draws, and the answers, to
+            lower bounds of the errors.
         threads : int, optional
         """
         from scipy import sparse
@@ -560,7 +561,7 @@ class Expectation:
             error = standard_error(apart.reshape(n, GROUPS, *found.shape[1:]))
             if least_error is not None:
                 error = np.maximum(error, least_error(together, groups, found))
-            # Where rows are answered exactly, groups differ by rounding alone.
+            # Where rows are exact, groups differ by rounding errors only.
             return found, np.where(error > ROUNDING * np.abs(found), error, 0.0)
 
         def native(points: Floats, threads: int) -> Floats:
@@ -576,12 +577,12 @@ class Expectation:
     def by_group(
         self, evidence: Evidence, margins: bool, words: range, *, threads: int | None = None
     ) -> Floats:
-        """Expected margins, or predictions, by independent groups of draws of these words.
+        """Expected margins or predictions by independent groups of draws, for these words.
 
-        :meth:`predict` gives every row the draws that its own tolerance needs. Here all rows have
-        the same draws, so that what is common to their errors cancels out in differences such as
-        v(S and j) - v(S); how far the groups' own differences lie apart then tells the error that
-        is left. There is one group where answers are exact.
+        :meth:`predict` gives every row as many draws as its tolerance needs. Here all rows have the
+        same draws, so that common errors cancel in differences such as v(S and j) - v(S); the
+        spread of the groups' differences gives the remaining error. There is one group where
+        answers are exact.
 
         Returns
         -------
@@ -616,7 +617,7 @@ class Expectation:
         threads: int | None,
         of_complete: Callable[[Floats, int], Floats],
     ) -> tuple[Floats, Floats]:
-        """An answer from the draws of rows with missing values, and its standard error."""
+        """An answer from draws for rows with missing values, and its standard error."""
         tolerance = self._tolerance(self.spread.prediction)
 
         def work(part: Evidence) -> tuple[Floats, ...]:
@@ -635,7 +636,7 @@ class Expectation:
         work: Callable[[Evidence], T],
         threads: int | None,
     ) -> list[T]:
-        """What ``work`` makes of each chunk of rows."""
+        """The results of ``work`` for each chunk of rows."""
         n_rows = len(evidence.points)
         size = even_size(n_rows, chunk, threads)
         return over_chunks(lambda start, stop: work(evidence[start:stop]), n_rows, size, threads)
@@ -650,11 +651,11 @@ class Expectation:
         of_complete: Callable[[Floats, int], Floats] | None = None,
         combine: Combine | None = None,
     ) -> list[Floats]:
-        """``n`` arrays (rows, ...): from the engine for rows with a missing value that matters.
+        """``n`` arrays (rows, ...) from the engine, for rows with a missing value that matters.
 
-        Other rows are answered by the trees alone: their margin, or what ``of_complete`` makes of
-        them, in the first array, and 0 in the others. Where the engine is exact, every hypothesis
-        of a row is answered, and ``combine`` makes one answer of them.
+        For other rows, the first array has the trees' own margin or the result of ``of_complete``,
+        and the others 0. An exact engine answers every hypothesis of a row, and ``combine`` makes
+        one answer of them.
         """
         native = self.ensemble.margin if of_complete is None else of_complete
         used = self.used
@@ -697,7 +698,7 @@ class Cases(NamedTuple):
     n_rows: int
 
     def mean(self, values: Floats) -> Floats:
-        """Means over the hypotheses of each row, (rows, ...), of values of hypotheses."""
+        """Means over the hypotheses of each row, (rows, ...), given a value for each hypothesis."""
         out = np.zeros((self.n_rows, *values.shape[1:]))
         np.add.at(out, self.row, (self.chance * values.T).T)
         return out
@@ -709,7 +710,7 @@ def mean_of_cases(cases: Cases, answers: Sequence[Floats]) -> list[Floats]:
 
 
 def moments_of_cases(cases: Cases, answers: Sequence[Floats]) -> list[Floats]:
-    """Means and standard deviations, with their errors, likewise."""
+    """Means and standard deviations of rows with their errors, from those of hypotheses."""
     of_mean, of_std, error, std_error = answers
     mean = cases.mean(of_mean)
     apart = of_mean - mean[cases.row]
@@ -718,7 +719,7 @@ def moments_of_cases(cases: Cases, answers: Sequence[Floats]) -> list[Floats]:
 
 
 def by_class(entries: Mapping[type, T], density: Any) -> T | None:
-    """The entry of a density's class, or of the nearest class that it is derived from.
+    """The entry for a density's class, or for its nearest base class.
 
     Examples
     --------
@@ -729,12 +730,12 @@ def by_class(entries: Mapping[type, T], density: Any) -> T | None:
     return next((entries[kind] for kind in type(density).__mro__ if kind in entries), None)
 
 
-# Forests up to this size have their second moments exactly by default: the work grows with the
-# square of the number of trees.
+# The most trees whose second moments are exact by default: the work grows with the square of
+# their number.
 EXACT_TREES = 16
-# Answers that differ by less than this part of themselves do so by rounding alone.
+# Answers whose relative difference is smaller are equal up to rounding.
 ROUNDING = 1e-13
-# Words of draws that tell the spread of a model's outputs where training rows do not.
+# Words of draws that estimate the spread of a model's outputs without training rows.
 WORDS_FOR_SPREAD = 8
 
 

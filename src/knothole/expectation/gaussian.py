@@ -1,14 +1,12 @@
 """Expectations under a Gaussian mixture: exact where that is possible, else by Monte Carlo.
 
-Given the component, categories are independent of each other and of all numbers. So a row whose
-numbers are known has a mixture of products for its missing values, with the components'
-responsibilities for weights: rare categories, which few draws may never meet, are all accounted
-for.
+Given the component, categorical variables are independent of each other and of all numeric ones. So
+if all numeric values of a row are known, its missing values have a mixture of products with the
+responsibilities as weights: rare categories, which few draws may never hit, are integrated exactly.
 
-A row that lacks a single number has a mixture of normals for it. Every region of one number is an
-interval between two thresholds: with F the row's own cumulative distribution at all thresholds, a
-leaf's probability is the difference of F at the ends of its interval, whatever the density of the
-other variables.
+If a single numeric value of a row is missing, it has a mixture of normals. Every region of one
+number is an interval between two thresholds. With F the row's cumulative distribution at all
+thresholds, a leaf's probability is the difference of F at the ends of its interval.
 """
 
 from __future__ import annotations
@@ -34,15 +32,15 @@ from knothole.sobol import GROUPS
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
 
-# How a row is answered.
+# Ways to integrate a row.
 DRAWN, BY_CATEGORIES, BY_NUMBER = range(3)
-# The normal distribution is tabulated so far, in so many steps a unit, and interpolated by cubics
-# that have its slope, too: the error is below 1e-12 (core/single_missing.cpp).
+# Range and steps per unit of the tabulated normal distribution. Cubic interpolation, which
+# matches its slope too, has an error below 1e-12 (core/single_missing.cpp).
 END, STEPS = 8.5, 256.0
 
 
 class GaussianEngine(MonteCarloEngine):
-    """Monte Carlo, and exact answers for rows that lack a single number, or categories alone."""
+    """Monte Carlo, but exact if a single number or only categories of a row are missing."""
 
     def __init__(self, ensemble: Ensemble, density: GaussianMixture, seed: int) -> None:
         super().__init__(ensemble, density, seed)
@@ -63,7 +61,7 @@ class GaussianEngine(MonteCarloEngine):
         return other
 
     def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
-        """Prop. 1 where it is exact, with error 0; a mean over draws elsewhere."""
+        """Prop. 1 where it is exact, with error 0; otherwise the mean over draws."""
         mean = np.empty((len(evidence.points), self.ensemble.n_outputs))
         error = np.empty_like(mean)
         for how, rows in self._ways(evidence):
@@ -85,7 +83,7 @@ class GaussianEngine(MonteCarloEngine):
         return out
 
     def group_margins(self, evidence: Evidence, words: range) -> Floats:
-        """As margins are: where they are exact, groups agree."""
+        """Margins by group of draws; all groups are equal where margins are exact."""
         out = np.empty((len(evidence.points), GROUPS, self.ensemble.n_outputs))
         for how, rows in self._ways(evidence):
             if how == DRAWN:
@@ -95,7 +93,7 @@ class GaussianEngine(MonteCarloEngine):
         return out
 
     def entries(self, evidence: Evidence, by_group: bool = False) -> Iterator[Entries]:
-        """Leaf probabilities of a chunk, part by part; where they are exact, groups agree."""
+        """Leaf probabilities of a chunk, in parts; groups are equal where they are exact."""
         for how, rows in self._ways(evidence):
             part = evidence[rows]
             if how == DRAWN:
@@ -111,14 +109,14 @@ class GaussianEngine(MonteCarloEngine):
                 for entries in self.exactly[how].entries(cases):
                     case = some[entries.row]
                     place = rows[row[case]].astype(np.int32)
-                    found = Entries(place, entries.leaf, entries.reach * chance[case])
+                    found = Entries(place, entries.leaf, entries.probability * chance[case])
                     if by_group:
                         of_groups = by_groups(place, entries.leaf)
-                        found = Entries(*of_groups, np.repeat(found.reach, GROUPS))
+                        found = Entries(*of_groups, np.repeat(found.probability, GROUPS))
                     yield found
 
     def _ways(self, evidence: Evidence) -> Iterator[tuple[int, NDArray[np.intp]]]:
-        """How rows are answered, and which. (To draw what is not missing is no error either.)"""
+        """How rows are integrated, and which rows. (Drawing an observed value would do no harm.)"""
         points = evidence.points
         numbers = np.isnan(points[:, self.numbers]).any(axis=1)
         labels = np.isnan(points[:, self.labels]).any(axis=1)
@@ -133,7 +131,7 @@ class GaussianEngine(MonteCarloEngine):
 
 
 class _CategoriesGivenNumbers:
-    """A Gaussian mixture as a mixture of products, for rows whose numbers are known."""
+    """A Gaussian mixture as a mixture of products, for rows whose numbers are all known."""
 
     def __init__(self, density: GaussianMixture) -> None:
         self.responsibilities = density.responsibilities
@@ -143,17 +141,16 @@ class _CategoriesGivenNumbers:
 
 
 class SingleMissing(WalkEngine):
-    """Exact expectations for rows that lack a single number.
+    """Exact expectations for rows in which a single number is missing.
 
     Parameters
     ----------
     ensemble : Ensemble
         Over variables.
     threshold_scores : callable
-        From a variable and its thresholds to the z with P(X < threshold) = P(Z < z) for each
-        threshold.
+        From a variable and its thresholds to the z with P(X < threshold) = P(Z < z).
     describe_number : callable
-        From evidence to the distributions of the z of the rows' only missing numbers.
+        From evidence to the distribution of the score z of each row's only missing number.
     """
 
     def __init__(
@@ -200,22 +197,22 @@ class SingleMissing(WalkEngine):
 
 
 class NumberGiven(NamedTuple):
-    """The distributions of the rows' missing numbers, as if they had one component."""
+    """The distributions of the rows' missing numbers, as densities with one component."""
 
     known: Any  # RegionRows
-    variable: Any  # (rows,) that is missing
+    variable: Any  # (rows,) the missing variable
     normals: Any  # Normals of the rows
     score: Any  # (grid rows,) of thresholds
     table: Any  # see `normal_table`
 
     @property
     def kernels(self) -> Any:
-        """The kernels that take it."""
+        """The kernels for these arguments."""
         return single_missing
 
 
 @cache
 def normal_table() -> Floats:
-    """P(Z < z) and its slope a step, at multiples of a step from -END on, (steps + 1, 2)."""
+    """P(Z < z) and its slope per step, at multiples of a step from -END on, (steps + 1, 2)."""
     z = np.arange(int(2 * END * STEPS) + 2) / STEPS - END
     return np.stack([normal_cdf(z), np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) / STEPS], axis=1)

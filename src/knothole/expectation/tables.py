@@ -1,17 +1,17 @@
-"""What trees, and trees and univariate distributions together, say before any row is seen.
+"""Tables of an ensemble and of univariate distributions, computed before any row is seen.
 
-Trees as kernels take them (:func:`node_arrays`). Every threshold by its place among the thresholds
-of its variable (:class:`Grid`), with the masses that lie below it: a region of a numeric variable
+The trees as kernels read them (:func:`node_arrays`). Every threshold by its position among the
+thresholds of its variable (:class:`Grid`), with the mass below it. A region of a numeric variable
 is an interval between two thresholds, so its mass in state k is the difference of two rows of a
-table of cumulative masses; a region of a categorical variable is a set of codes, and its mass a sum
-of rows of a table of probabilities. Both kinds of rows stand in one array, ``mass``. Thresholds to
-be searched without branches (:class:`Lookup`).
+table of cumulative masses. A region of a categorical variable is a set of codes, and its mass a sum
+of rows of a table of probabilities. Both kinds of rows are in one array, ``mass``. Thresholds in a
+form for branch-free search (:class:`Lookup`).
 
-And which leaves of each tree what is observed leaves, as the bits of a word (:class:`LeafSets`).
-The bits of a tree's word are its leaves, from left to right. Between two thresholds, all values of
-a variable leave the same set of leaves; these sets are tabulated, and what a row leaves is the
-intersection of those of its observed values: no tree is walked. Where two neighbours in it part,
-the row has a missing value, and no other one on the ways to them matters.
+And the leaves of each tree that observed values are compatible with, as bits of a word
+(:class:`LeafSets`). The bits are the leaves of a tree from left to right. All values between two
+neighbouring thresholds are compatible with the same leaves; these sets are tabulated, and a row's
+set is their intersection over its observed values, without walking the tree. Where two neighbouring
+leaves of the set part, the split is on a missing value; no other splits matter.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from knothole.trees.traverse import tree_depths
 CELLS = 256
 #: The most leaves of a tree.
 LEAVES = 64
-# The most trees whose sets stand side by side: a value is looked up once for all of them, but as
-# many thresholds, or more, have a set of each.
+# The most trees in one table of sets: a value is looked up once for all of them, but there is
+# one set for each of their thresholds.
 TREES = 128
-# The most memory for sets.
+# The most memory for the sets, in bytes.
 BYTES = 1 << 27
-# Of so many thresholds one has sets of the leaves on its sides.
+# One in so many thresholds has sets for ranges of values (RangeSets).
 EVERY = 4
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
@@ -50,9 +50,9 @@ ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class NodeArrays(NamedTuple):
-    """The trees as kernels take them, in the ensemble's own names.
+    """The trees as kernels read them, with the ensemble's own names.
 
-    Whatever is ``Any`` is an array, or a pointer to one once a kernel has made it so.
+    Fields of type ``Any`` are arrays.
     """
 
     roots: Any
@@ -65,7 +65,7 @@ class NodeArrays(NamedTuple):
 
 
 def node_arrays(ensemble: Ensemble) -> NodeArrays:
-    """The trees as kernels take them."""
+    """The trees as kernels read them."""
     return NodeArrays(
         ensemble.roots,
         ensemble.feature,
@@ -78,12 +78,12 @@ def node_arrays(ensemble: Ensemble) -> NodeArrays:
 
 
 def plain(ensemble: Ensemble, points: Floats) -> bool:
-    """Whether every split is numeric and no value is "not recorded": a shorter test at splits."""
+    """Whether all splits are numeric and no value is "not recorded", so that tests are shorter."""
     return len(ensemble.sets) == 0 and not bool(np.isposinf(points).any())
 
 
 def stack_size(ensemble: Ensemble) -> int:
-    """Frames that a walk of the deepest tree can need."""
+    """The most stack frames that a walk can need, set by the deepest tree."""
     depths = tree_depths(ensemble.roots, ensemble.feature, ensemble.left)
     return int(depths.max(initial=0)) + 2
 
@@ -93,7 +93,7 @@ def stack_size(ensemble: Ensemble) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Every threshold of an ensemble by its position among the distinct thresholds of its variable.
+    """Positions of an ensemble's thresholds among the distinct thresholds of each variable.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class Grid:
     def masses(self, distributions: Sequence[Univariate | None], merged: Merged) -> Floats:
         """Cumulative masses and probabilities of univariate distributions, (rows, states).
 
-        0 for a variable without a distribution, whose values are always known.
+        0 for a variable without a distribution, which is always observed.
         """
         n_levels = merged.ensemble.n_levels
         out = np.zeros((int(self.offset[-1]), n_states(distributions)))
@@ -155,7 +155,7 @@ class Grid:
 
 
 def n_states(distributions: Sequence[Univariate | None]) -> int:
-    """States of the density that univariate distributions belong to."""
+    """Number of states of the univariate distributions."""
     return next(
         (distribution.n_states for distribution in distributions if distribution is not None), 1
     )
@@ -178,9 +178,9 @@ def left_probabilities(
 ) -> tuple[Floats, Floats]:
     """Probability q of going left at a node, for every state, where its variable is missing.
 
-    It is mass(arriving and left) / mass(arriving). A state that gives the arriving region no mass
-    carries no weight there either; q is 0 then. Beside it: the part of what arrives that is not
-    recorded; ``unrecorded`` (variables,) is the code of that, for categories.
+    It is mass(arriving and left) / mass(arriving), and 0 in states where the arriving region has
+    no mass, whose weight is 0 there too. Also returns the fraction of the arriving mass that is not
+    recorded; ``unrecorded`` (variables,) has the code of that in categorical variables.
     """
     arriving = arrivals(ensemble)
     out, none = np.zeros((2, len(ensemble.feature), mass.shape[1]))
@@ -210,29 +210,29 @@ def left_probabilities(
 
 
 class Lookup(NamedTuple):
-    """The thresholds of an ensemble, to be searched without branches.
+    """The thresholds of an ensemble, in a form for branch-free search.
 
-    A value is looked up in one of :data:`CELLS` cells of equal width between its variable's outer
-    thresholds; the thresholds of the cell are searched by halving, the same number of times in
-    every cell.
+    A variable's range is divided into :data:`CELLS` cells of equal width. The thresholds of a
+    value's cell are searched by bisection, with the same number of steps in every cell.
+
 
     Attributes
     ----------
     thresholds : float64
-        Sorted distinct thresholds of one variable after the other, each followed by as many
-        infinite ones as a search may look beyond.
+        Sorted distinct thresholds of all variables, each variable's followed by as many infinite
+        ones as a search may read beyond the end.
     start : uint32 (variables,)
         First threshold of each variable.
     cells : uint32 (variables, CELLS)
-        First threshold that may lie in each cell.
+        First threshold that can lie in each cell.
     rulers : float64 (variables, 2)
-        Where a variable's cells begin, and how many there are per unit.
+        Where a variable's cells begin, and the number of cells per unit.
     halvings : int64 (variables,)
     offset : int64 (variables + 1,)
         First row of each variable in ``masks``.
     n_levels : int32 (variables,)
     used : bool (variables,)
-        Variables that some tree splits on; the others are passed over.
+        Variables that some tree splits on; others are skipped.
     """
 
     thresholds: Floats
@@ -246,7 +246,7 @@ class Lookup(NamedTuple):
 
 
 def lookup(ensemble: Ensemble, grid: Grid) -> Lookup:
-    """Tabulate the thresholds of an ensemble over variables."""
+    """The lookup table of an ensemble over variables."""
     return Lookup(*threshold_cells(grid.thresholds), grid.offset, ensemble.n_levels, ensemble.used)
 
 
@@ -266,7 +266,7 @@ def threshold_cells(
             width = finite[-1] - finite[0] if len(finite) else 0.0
         if np.isfinite(width) and width > np.finfo(np.float64).tiny * CELLS:
             rulers[v] = finite[0], CELLS / width
-        # Otherwise one cell for all.
+        # Otherwise one cell for all thresholds.
         with np.errstate(invalid="ignore"):
             place = (own - rulers[v, 0]) * rulers[v, 1]
         cell = np.clip(np.nan_to_num(place), 0, CELLS - 1).astype(np.int64)
@@ -283,23 +283,24 @@ def threshold_cells(
 
 
 class LeafSets(NamedTuple):
-    """Some trees that serve one output, each with a word; whatever is ``Any`` is an array.
+    """Sets of leaves of trees that serve one output, as one word per tree.
 
     Attributes
     ----------
     look : Lookup
-        Their thresholds.
+        Lookup of their thresholds.
     sets : uint64 (grid rows + 1, trees)
-        The leaves that are left by values below a variable's first threshold, from each threshold
-        to the next, and "not recorded"; or by each code; last, all leaves that any number leads to.
+        The leaves compatible with values below a variable's first threshold, between consecutive
+        thresholds, and "not recorded"; or with each code. Last row: all leaves that any number can
+        reach.
     parting : uint8 (trees, 64, 64)
-        Where two leaves part: a node, counted from the root; so ancestors have smaller numbers.
+        The node where two leaves part, counted from the root; ancestors have smaller numbers.
     right : uint64 (trees, 128)
-        The leaves on the right of a split, which is a node counted from the root, too.
+        The leaves on the right side of a split, which is a node counted from the root.
     root : int64 (trees,)
-        Of the whole ensemble's nodes, as ``leaf`` is of its leaves.
+        The root among the ensemble's nodes.
     leaf : int64 (trees, 64)
-        The leaf of each bit.
+        The ensemble's leaf of each bit.
     output : int
     """
 
@@ -313,7 +314,7 @@ class LeafSets(NamedTuple):
 
 
 def leaf_sets(ensemble: Ensemble) -> list[LeafSets]:
-    """The trees of an ensemble over variables by output; none where some tree has no word.
+    """Sets of leaves by output; an empty list if a tree has too many leaves for a word.
 
     Examples
     --------
@@ -343,7 +344,7 @@ def leaf_sets(ensemble: Ensemble) -> list[LeafSets]:
                 np.zeros((len(trees), LEAVES, LEAVES), dtype=np.uint8),
                 np.zeros((len(trees), 2 * LEAVES), dtype=np.uint64),
                 ensemble.roots[trees].astype(np.int64),
-                # Where a tree has no leaf, its first: no value that is not its own.
+                # Unused bits point to the tree's first leaf, so no other tree's value is read.
                 np.repeat(part.leaf_start[:-1, None], LEAVES, axis=1).astype(np.int64),
                 output,
             )
@@ -356,7 +357,7 @@ def leaf_sets(ensemble: Ensemble) -> list[LeafSets]:
 
 
 def _possible(ensemble: Ensemble) -> Words:
-    """1 for each leaf that some number leads to, 0 where thresholds contradict each other."""
+    """1 for each leaf that some value reaches, 0 where the thresholds on its path contradict."""
     all_regions = regions(ensemble)
     absent = all_regions.missing & ensemble.columns.nullable[all_regions.column]
     empty = (all_regions.set_start < 0) & (all_regions.low >= all_regions.high) & ~absent
@@ -366,7 +367,7 @@ def _possible(ensemble: Ensemble) -> Words:
 
 
 class FilledSets(NamedTuple):
-    """The arrays of :class:`LeafSets` that a kernel fills; the sets hold all leaves before."""
+    """The arrays of :class:`LeafSets` that a kernel fills; initially the sets have all leaves."""
 
     offset: Any
     n_levels: Any
@@ -378,7 +379,7 @@ class FilledSets(NamedTuple):
 
     @classmethod
     def of(cls, trees: LeafSets, position: NDArray[np.int32]) -> FilledSets:
-        """Those of some trees."""
+        """The arrays of some trees."""
         look = trees.look
         return cls(
             look.offset, look.n_levels, position, trees.sets, trees.parting, trees.right, trees.leaf
@@ -386,15 +387,15 @@ class FilledSets(NamedTuple):
 
 
 class RangeSets(NamedTuple):
-    """The leaves that ranges of a number leave of some trees, whose splits are all numeric.
+    """The leaves compatible with ranges of a number, for trees whose splits are all numeric.
 
     Attributes
     ----------
     first : int64 (variables,)
-        First row of each variable in the two that follow.
+        First row of each variable in the next two arrays.
     from_on, up_to : uint64 (rows, trees)
-        The leaves that values from a threshold on, or up to one, leave: of the first and the last
-        of so many thresholds (:data:`EVERY`), so that tables are small.
+        The leaves compatible with some value from a threshold on, or up to one. To keep the
+        tables small, only one in :data:`EVERY` thresholds has a row.
     """
 
     first: Any
@@ -403,7 +404,7 @@ class RangeSets(NamedTuple):
 
     @classmethod
     def of(cls, trees: LeafSets) -> RangeSets:
-        """Of the trees' sets of leaves."""
+        """Computed from the trees' sets of leaves."""
         first, parts = [0], []
         for start, stop in pairwise(trees.look.offset.tolist()):
             sets = trees.sets[start : stop - 1]

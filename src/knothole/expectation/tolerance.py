@@ -1,6 +1,6 @@
-"""How exact drawn answers have to be, and when drawing stops (:func:`refine`).
+"""The tolerance of Monte Carlo answers, and the rule that stops drawing (:func:`refine`).
 
-The unit of errors is how far the model's own outputs lie apart.
+Errors are measured in units of the spread of the model's outputs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from knothole.checks import check_number
 from knothole.errors import ToleranceMissed
 from knothole.trees.ensemble import Ensemble
 
-#: The largest standard error of an answer, as a share of the spread of the model's outputs.
+#: The largest standard error of an answer, as a fraction of the spread of the model's outputs.
 SHARE = 0.01
-#: What probabilities spread by, whatever the model: the standard deviation of a fair coin.
+#: The spread assumed for probabilities of any model: the standard deviation of a fair coin.
 SPREAD_OF_PROBABILITIES = 0.5
-# What sums of a few thousand leaves may differ by, as a part of themselves.
+# Relative rounding error of sums of a few thousand leaves.
 ROUNDING = 1e-10
 
 Rows = NDArray[np.intp]
@@ -38,7 +38,7 @@ class Spread:
 
     @classmethod
     def of(cls, ensemble: Ensemble, margin: Floats) -> Spread:
-        """Of margins (rows, outputs).
+        """The spread of margins (rows, outputs) and of their predictions.
 
         Examples
         --------
@@ -54,43 +54,43 @@ class Spread:
             predicted = np.full(ensemble.n_responses, SPREAD_OF_PROBABILITIES)
         else:
             predicted = _deviation(link(margin))
-        if ensemble.classes is not None and link.linear:  # leaves that hold probabilities
+        if ensemble.classes is not None and link.linear:  # the leaves are probabilities
             predicted = np.full(ensemble.n_outputs, SPREAD_OF_PROBABILITIES * abs(link.scale))
             return cls(predicted / max(abs(link.scale), np.finfo(np.float64).tiny), predicted)
         return cls(_deviation(margin), predicted)
 
 
 def _deviation(values: Floats) -> Floats:
-    """Standard deviations over rows, at least what rounding alone makes of equal values."""
+    """Standard deviations over rows, at least the rounding error of equal values."""
     rounding = ROUNDING * np.abs(values).max(axis=0, initial=0.0)
     return np.asarray(np.maximum(values.std(axis=0), rounding))
 
 
 class Tolerance(NamedTuple):
-    """The unit that errors of some answers are measured in, and the part of it that is allowed."""
+    """The unit that errors of some answers are measured in, and the largest error allowed."""
 
     unit: Floats
     share: float
     allowed: Floats  # the largest standard error of each answer
 
     def repeated(self, n: int) -> Tolerance:
-        """For ``n`` answers of each output, those of one output after those of another."""
+        """For ``n`` answers of each output, grouped by output."""
         return tolerance_of(np.tile(self.unit, n), self.share)
 
 
 def tolerance_of(unit: Floats, share: float | None) -> Tolerance:
-    """Allow errors up to a share of the unit; None for any error."""
+    """Allow errors up to a fraction of the unit; None allows any error."""
     if share is None or share == np.inf:
         return Tolerance(unit, np.inf, np.full_like(unit, np.inf))
     return Tolerance(unit, share, unit * share)
 
 
-#: Nothing is asked for: what the first draws give will do.
+#: No requirement: the first draws suffice.
 NONE = tolerance_of(np.ones(1), None)
 
 
 def in_parts(kept: Floats, further: Floats, before: int, now: int) -> Floats:
-    """What was collected at first and later, (rows, parts, ...)."""
+    """Concatenate what earlier and later draws gave, (rows, parts, ...)."""
     return np.concatenate([kept, further], axis=1)
 
 
@@ -103,31 +103,31 @@ def refine(
     decay: Callable[[int, int], float],
     join: Callable[[Floats, Floats, int, int], Floats] = in_parts,
 ) -> tuple[Floats, Floats, Ints]:
-    """Draw for rows until their errors are within the tolerance: the one rule of stopping.
+    """Draw for each row until its error is within the tolerance: the one stopping rule.
 
     Parameters
     ----------
     n_rows : int
     sizes : sequence of int
-        How many draws (words of them, pairs of orders) a row has at first, and after each step.
+        Number of draws (in words, or pairs of orders) at first, and in all after each step.
     collect : callable
-        From numbers of rows, and those of draws, to something of the draws, (rows, ...).
+        From row numbers and a range of draws to results of the draws, (rows, ...).
     settle : callable
-        From all that was collected of rows, their numbers, and the number of draws to answers and
-        standard errors, (rows, ..., outputs).
+        From all results so far, row numbers and the number of draws to answers and standard
+        errors, (rows, ..., outputs).
     tolerance : Tolerance
     decay : callable
-        What going from one number of draws to another is expected to multiply an error by. A new
-        error is told together with what the last one leads to expect, or those that stop would
-        be the ones whose error happens to look small.
+        Expected factor of the error from one number of draws to another. The reported error
+        combines the new estimate with the one that the last estimate predicts; otherwise rows would
+        stop when their error estimate happens to be small.
     join : callable
-        Joins what was collected of the first draws and of those after them.
+        Combines the results of earlier and later draws.
 
     Returns
     -------
     answers, errors : float64 (rows, ..., outputs)
     used : int64 (rows,)
-        How many draws each row was given.
+        Number of draws of each row.
     """
     rows, size = np.arange(n_rows), sizes[0]
     kept = collect(rows, range(size))
@@ -147,14 +147,14 @@ def refine(
 
 
 def check_tol(tol: Any) -> float | None:
-    """A share above 0, or None for whatever the first draws give."""
+    """A fraction above 0, or None, for which the first draws suffice."""
     meaning = "It is the standard error of answers as a share of the spread of the model's outputs"
     check_number("tol", tol, above=0, also=[None], way_out=f"{meaning}, {SHARE} by default.")
     return None if tol is None else float(tol)
 
 
 def warn_missed(error: Floats, tolerance: Tolerance, what: str) -> None:
-    """Say how many rows have a larger standard error than allowed, if any have."""
+    """Warn if rows have a larger standard error than allowed, with their number."""
     allowed = tolerance.allowed
     beyond = error > allowed * (1 + 1e-9)
     late = beyond.any(axis=tuple(range(1, beyond.ndim)))

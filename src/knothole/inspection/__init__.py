@@ -1,1 +1,1 @@
-"""Questions beyond the prediction: how far y may be from it."""
+"""Beyond the prediction: corrections, intervals, Shapley values, which value to acquire next."""

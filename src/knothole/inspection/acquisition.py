@@ -1,17 +1,18 @@
-"""Which missing value to acquire next: what knowing it is expected to take off the error.
+"""Which missing value to acquire next: how much knowing it is expected to reduce the error.
 
-Let v(x) = E[f | x]. Acquiring X_j takes E[f | x_o] to E[f | x_o, X_j], and off its expected error
+Acquiring X_j changes the answer from E[f | x_o] to E[f | x_o, X_j] and reduces its expected error
+by
 
     gain(j) = E[ D(E[f | x_o, X_j], E[f | x_o]) | x_o ]
 
-where D is the squared difference for the variance of a number or the Brier score of probabilities,
-and Kullback and Leibler's divergence for their entropy. The outer expectation goes over all levels
-of a category, weighted by p(level | x_o), or over draws of X_j from p(x_j | x_o). Where the inner
-one is drawn too, its noise would pass for gain: what leaving out one group of draws after the other
-tells of that is taken off (the jackknife, which is exact for squares).
+where D is the squared difference, for the variance of a number or the Brier score of probabilities,
+or the Kullback-Leibler divergence, for their entropy. The outer expectation is over all levels of a
+category, weighted by p(level | x_o), or over draws of X_j from p(x_j | x_o). If the inner one is
+drawn too, its noise would count as gain; a jackknife over groups of draws (exact for squares)
+estimates that part, which is subtracted.
 
-In a row with many missing values that would be many expectations. There, whole rows are drawn once,
-with the model's output of each; sorted by X_j and cut into bins, their means stand for
+In a row with many missing values that would be many expectations. There, complete rows are drawn
+once, with the model's output for each, sorted by X_j and divided into bins, whose means stand for
 E[f | x_o, X_j]. That is 2 to 40 times faster.
 """
 
@@ -42,28 +43,28 @@ if TYPE_CHECKING:
 Criterion = Literal["variance", "brier", "entropy"]
 #: Words of draws that tell how likely a label is to change.
 WORDS = range(4)
-#: With more players to acquire than this, the gains of a row are estimated by bins of whole draws.
+#: With more players to acquire, the gains of a row are estimated by bins of complete draws.
 MANY = 8
-# Words of draws, and bins of them.
+# Words of draws for bins, and number of bins.
 _WORDS_OF_BINS, _BINS = 8, 32
-# Rows of evidence, and numbers of whole draws, that are held at once.
+# The most rows of evidence, and numbers in complete draws, that are in memory at once.
 _ROWS, _NUMBERS = 1 << 14, 1 << 23
 
 
 @dataclass(frozen=True, eq=False)
 class Acquisition:
-    """What acquiring a value is worth, for every row and missing value.
+    """The value of acquiring each missing value of each row.
 
     Attributes
     ----------
     gain, error, per_cost : pandas.DataFrame (rows, players)
-        The expected fall of the criterion, its standard error, and the gain for each unit of
-        cost; NaN where nothing is missing.
+        Expected reduction of the criterion, its standard error, and the gain per unit of cost; NaN
+        where nothing is missing.
     best : pandas.Series
-        The missing value with the largest gain per cost; None where there is none, or where enough
-        is known (``stop``).
+        The missing value with the largest gain per cost; None if there is none, or if enough is
+        known (``stop``).
     change : pandas.Series or None
-        Of a classifier: how likely the predicted label is to change once all values are known.
+        For classifiers: the probability that the predicted label changes once all values are known.
     plan : pandas.Series or None
         With a ``budget``: what to acquire, the best first, as tuples of names.
     """
@@ -76,7 +77,7 @@ class Acquisition:
     plan: pd.Series[Any] | None
 
     def table(self) -> pd.DataFrame:
-        """A line for every row and missing value, the best of a row first."""
+        """One line for every row and missing value, in a row the most valuable first."""
         import pandas as pd
 
         rows, missing = np.nonzero(self.gain.notna().to_numpy())
@@ -94,7 +95,7 @@ class Acquisition:
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """Expected gains of rows; ``binary`` says that outputs are probabilities of two classes."""
+    """Expected gains of rows; ``binary``: the outputs are probabilities of two classes."""
 
     expectation: Expectation
     evidence: Evidence
@@ -103,7 +104,7 @@ class Gains:
     binary: bool
 
     def single(self) -> tuple[Floats, Floats]:
-        """Gains and their errors, (rows, players) each; NaN where nothing is missing."""
+        """Gains and their standard errors, (rows, players) each; NaN where nothing is missing."""
         gain, error = np.full((2, *self.open.shape), np.nan)
         many = self.open.sum(axis=1) > MANY
         alone = np.array(
@@ -129,7 +130,7 @@ class Gains:
         return gain, error
 
     def plans(self, cost: Floats, budget: float, first: Floats) -> list[tuple[str, ...]]:
-        """What to acquire for a budget, one after the other, each by what it adds to those before.
+        """Greedy plans for a budget: each player by what it adds to those before it.
 
         ``first`` has the gains of single players.
         """
@@ -161,7 +162,7 @@ class Gains:
                 added[at, one] = self._by_draws(at, masks)[0] - reached[at]
 
     def change(self) -> Floats:
-        """How likely labels are to change once all values are known, (rows,)."""
+        """The probability that labels change once all values are known, (rows,)."""
         expectation = self.expectation
         link = expectation.ensemble.link
         now = _labels(expectation.predict(self.evidence)[0])
@@ -178,7 +179,7 @@ class Gains:
 
     @cached_property
     def open(self) -> Mask:
-        """Players of which something is missing, (rows, players)."""
+        """Players with a missing value, (rows, players)."""
         missing = np.isnan(self.evidence.points[:, : len(self.expectation.columns.variables)])
         own = self.players.variables
         return np.stack([missing[:, list(each)].any(axis=1) for each in own], axis=1)
@@ -189,7 +190,7 @@ class Gains:
         return self.expectation.by_group(self.evidence, False, range(1))
 
     def _levels(self, v: int) -> int:
-        """Levels of a category that can be weighed; 0 for what has to be drawn."""
+        """Levels of a category that can be enumerated; 0 for variables that must be drawn."""
         weighed = hasattr(self.expectation.density, "log_evidence")
         return len(self.expectation.columns.variables[v].levels) if weighed else 0
 
@@ -197,7 +198,7 @@ class Gains:
         return np.asarray(self.players.members[players].any(axis=0))
 
     def _by_levels(self, rows: NDArray[np.intp], v: int, levels: int) -> tuple[Floats, Floats]:
-        """The gain of a category, over all levels that it may have."""
+        """The gain of a category, over all levels that it can have."""
         mask = np.arange(self.evidence.points.shape[1]) == v
         values = np.broadcast_to(np.arange(float(levels))[:, None], (len(rows), levels, 1))
         told, log_p = self._told(rows, np.tile(mask, (len(rows), 1)), values)
@@ -212,17 +213,17 @@ class Gains:
         return self._weighed(rows, told, weight)
 
     def _by_draws(self, rows: NDArray[np.intp], masks: Mask) -> tuple[Floats, Floats]:
-        """The gain of sets of variables (sets, variables), each of one row, over their draws."""
+        """The gain of sets of variables (sets, variables), each in one row, over their draws."""
         values = self._drawn[rows]
         masks = masks & np.isnan(self.evidence.points[rows])
         told, _ = self._told(rows, masks, values, weigh=False)
         return self._weighed(rows, told, None)
 
     def _by_bins(self, rows: NDArray[np.intp], alone: Mask) -> tuple[Floats, Floats]:
-        """Gains of players that are one numeric variable each, from bins of whole draws."""
+        """Gains of players that are one numeric variable each, from bins of complete draws."""
         ensemble = self.expectation.ensemble
         draws = WORD * _WORDS_OF_BINS
-        # Shuffled: draws that tie would otherwise be spread over bins more evenly than chance.
+        # Shuffled: tied draws would otherwise be spread over the bins more evenly than by chance.
         shuffled = np.random.default_rng(0).permutation(draws)
         points = self._draws(self.evidence[rows], draws)[:, shuffled, : len(ensemble.columns)]
         f = ensemble.predict(np.ascontiguousarray(points.reshape(-1, points.shape[2])), 1)
@@ -239,9 +240,9 @@ class Gains:
         return gain, error
 
     def _of_bins(self, f: Floats) -> Floats:
-        """Mean D between bins of sorted draws' outputs (rows, outputs, draws) and all of them.
+        """Mean D between the means of bins of sorted draws (rows, outputs, draws) and of all draws.
 
-        What bins' means lie apart by chance, h, is taken off.
+        The part of it that chance alone causes, h, is subtracted.
         """
         bins = f.reshape(len(f), f.shape[1], _BINS, -1)
         means = bins.mean(axis=3)
@@ -264,9 +265,9 @@ class Gains:
     def _told(
         self, rows: NDArray[np.intp], masks: Mask, values: Floats, weigh: bool = True
     ) -> tuple[Evidence, Floats]:
-        """What rows would say if some variables had values (rows, values, variables or 1).
+        """The evidence if some variables had these values (rows, values, variables or 1).
 
-        Beside it, if values are to be weighed, their log p but for a constant of each row's.
+        And, if ``weigh``, the log probability of the values, up to a constant for each row.
         """
         density, n = self.expectation.density, values.shape[1]
         known, evidence = np.repeat(masks, n, axis=0), self.evidence[np.repeat(rows, n)]
@@ -286,7 +287,7 @@ class Gains:
         then = then.reshape(len(rows), weight.shape[1], *then.shape[1:])
         then = np.ascontiguousarray(np.moveaxis(then, 1, 3))  # values last
         now = self._now[rows][..., None]
-        # Without each group of draws in turn, (groups, rows, values).
+        # The gain without each group of draws, (groups, rows, values).
         without = [self._between(*(_left_out(v, g) for v in (then, now))) for g in range(groups)]
         each = self._between(then.mean(axis=1), now.mean(axis=1))
         error = np.zeros(len(rows))
@@ -300,7 +301,7 @@ class Gains:
         return (each * weight).sum(axis=1), error
 
     def _between(self, then: Floats, now: Floats) -> Floats:
-        """D of outputs (rows, outputs, values), added up over outputs."""
+        """D of outputs (rows, outputs, values), summed over outputs."""
         if self.criterion != "entropy":
             share = 0.5 if self.binary and then.shape[1] == 2 else 1.0
             return np.asarray(share * ((then - now) ** 2).sum(axis=1))
@@ -311,23 +312,23 @@ class Gains:
 
 
 def _without(f: Floats, gone: Mask) -> Floats:
-    """Outputs (rows, outputs, draws) of all draws but those that are gone, as many in each row."""
+    """Outputs (rows, outputs, draws) without the draws marked as gone, equally many in each row."""
     kept = np.broadcast_to(~gone[:, None], f.shape)
     return f[kept].reshape(len(f), f.shape[1], -1)
 
 
 def _left_out(v: Floats, group: int) -> Floats:
-    """The mean over all groups (axis 1) but one."""
+    """The mean over all groups (axis 1) except one."""
     return np.asarray(np.delete(v, group, axis=1).mean(axis=1)) if v.shape[1] > 1 else v[:, 0]
 
 
 def _labels(outputs: Floats) -> NDArray[Any]:
-    """Labels of outputs (..., outputs), as numbers."""
+    """Labels of outputs (..., outputs), as positions."""
     return outputs[..., 0] > 0.5 if outputs.shape[-1] == 1 else outputs.argmax(axis=-1)
 
 
 def costs(cost: Mapping[str, float] | None, names: tuple[str, ...]) -> Floats:
-    """What acquiring each player costs, 1 where nothing is said."""
+    """The cost of acquiring each player, 1 by default."""
     given = dict(cost or {})
     unknown = [name for name in given if name not in names]
     if unknown:
@@ -344,7 +345,7 @@ def costs(cost: Mapping[str, float] | None, names: tuple[str, ...]) -> Floats:
 def acquisition(
     gains: Gains, cost: Floats, budget: float | None, stop: float | None, index: Any
 ) -> Acquisition:
-    """Gains, what is best for each row, and, with a budget, what to acquire one by one."""
+    """The gains, the best player of each row and, with a budget, the plan of each row."""
     import pandas as pd
 
     gain, error = gains.single()

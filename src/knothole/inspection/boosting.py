@@ -1,10 +1,10 @@
 """Small boosted trees, grown on codes as scikit-learn's HistGradientBoosting grows them.
 
-Each stage is a few trees for every output, fitted to Newton's step at what the stages before have
-reached. Every row has the slope and the curvature of its loss. The leaf whose split takes most off
-the loss is split next: sums over its rows, by column and code, tell how much, with NaN on either
-side. Of two children, sums are taken over the rows of the smaller one, and the other has what is
-left. The library's trees are the same (tests compare them), but take it three to five times as long
+Each stage adds a few trees per output, fitted to Newton's step at the current margins. Every row
+has the slope and the curvature of its loss. The leaf with the best split is divided next: sums over
+its rows, by column and code, give the gain of every split, with NaN on either side. Sums are
+computed for the smaller of two children and subtracted from the parent's for the other. The
+library's trees are the same (tests compare them), but take three to five times as long
 (docs/decisions/0007).
 """
 
@@ -23,27 +23,27 @@ from knothole.columns.columns import Column, Columns
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.thresholds import exact_less_equal
 
-# Codes of numbers at most; NaN has the one after those of its column.
+# The most codes of numbers; NaN has the code after the last of its column.
 DISTINCT = kernels.DISTINCT
-# What trees are like.
+# Limits of trees.
 LEAVES, LEAST_ROWS, LEAST_CURVATURE = kernels.LEAVES, kernels.LEAST_ROWS, kernels.LEAST_CURVATURE
 RATE, PENALTY = kernels.RATE, kernels.PENALTY
 NODES = 2 * LEAVES - 1
-# Trees of a stage, for each output, and the library that they are said to be of.
+# Trees of a stage for each output, and the ``library`` of the resulting ensemble.
 TREES, OWN = 12, "knothole"
-# The least variance that counts, as a share of the mean one.
+# The least variance that counts, as a fraction of the mean variance.
 LEAST_VARIANCE = 0.02
 
-#: Slopes and curvatures of losses (rows,) at margins.
+#: Slopes and curvatures of the losses (rows,) at given margins.
 Newton = Callable[[Floats], tuple[Floats, Floats]]
-#: Targets of the next trees and their weights, (rows, outputs) each, at margins.
+#: Targets of the next trees and their weights, (rows, outputs) each, at given margins.
 Step = Callable[[Floats], tuple[Floats, Floats]]
 
 
 class Trees(NamedTuple):
     """Nodes of small trees, (trees, nodes), or of one, (nodes,).
 
-    Rows with a code up to ``code`` go to the node ``left`` (-1 of leaves), the others to the next.
+    Rows with a code up to ``code`` go to the node ``left`` (-1 at leaves), others to the one after.
     """
 
     feature: Ints
@@ -54,7 +54,7 @@ class Trees(NamedTuple):
 
 
 class Grown(NamedTuple):
-    """Where margins start, trees, and how many nodes each has; thresholds of the nodes."""
+    """Initial margin, trees, number of nodes of each, and thresholds of the nodes."""
 
     start: float
     trees: Trees
@@ -62,7 +62,7 @@ class Grown(NamedTuple):
     threshold: Floats
 
 
-#: Trees for each output.
+#: The trees of one stage, for each output.
 Stage = list[Grown]
 
 
@@ -82,7 +82,7 @@ class Grower:
             row[: len(inner)] = exact_less_equal(inner)
 
     def boost(self, start: float, trees: int, newton: Newton) -> tuple[Grown, Floats]:
-        """So many trees, and the margins of the rows; ``newton`` has their slopes, curvatures."""
+        """So many trees, and the margins of the rows; ``newton`` returns slopes and curvatures."""
         margin, sizes = np.full(len(self.code), start), np.empty(trees, dtype=np.int64)
         shape = trees, NODES
         feature, code, left = (np.zeros(shape, dtype=np.int64) for _ in range(3))
@@ -94,7 +94,7 @@ class Grower:
 
 
 def boost(inputs: Floats, base: Floats, weight: Floats, newton: Step) -> Iterator[Stage]:
-    """One stage after the other, without end, from the base (rows, outputs)."""
+    """Yield stage after stage, without end, starting from the base (rows, outputs)."""
     z, grower = base.copy(), Grower(inputs, thresholds_of(inputs))
     while True:
         residual, curvature = newton(z)
@@ -108,18 +108,18 @@ def boost(inputs: Floats, base: Floats, weight: Floats, newton: Step) -> Iterato
 
 
 def least_squares(grower: Grower, y: Floats, weight: Floats) -> tuple[Grown, Floats]:
-    """Trees towards y, and what they add to rows."""
+    """Trees fitted to y, and their values for the rows."""
     start = float(np.average(y, weights=weight))
     return grower.boost(start, TREES, lambda margin: ((margin - y) * weight, weight))
 
 
 def poisson(grower: Grower, y: Floats, trees: int) -> Grown:
-    """Trees towards the logarithm of what y is in the mean, which is 1 over all rows."""
+    """Trees for the logarithm of the expectation of y, which has mean 1."""
     return grower.boost(0.0, trees, lambda margin: (np.exp(margin) - y, np.exp(margin)))[0]
 
 
 def thresholds_of(inputs: Floats) -> list[Floats]:
-    """Thresholds of each column: in the middle between neighbours among some of its quantiles."""
+    """Candidate thresholds of each column: midway between neighbouring quantiles."""
     thresholds = []
     for column in inputs.T:
         own = np.sort(column[~np.isnan(column)])
@@ -130,12 +130,12 @@ def thresholds_of(inputs: Floats) -> list[Floats]:
 
 
 def step(stage: Stage, inputs: Floats) -> Floats:
-    """What a stage adds, (rows, outputs)."""
+    """The values of a stage, (rows, outputs)."""
     return as_ensemble([stage], [str(j) for j in range(inputs.shape[1])]).margin(inputs, 1)
 
 
 def as_ensemble(stages: list[Stage], names: Sequence[str], share: float = 1.0) -> Ensemble:
-    """All stages as one ensemble over the inputs, whose margin is a share of what they add."""
+    """All stages as one ensemble over the inputs, with margins multiplied by ``share``."""
     parts = [grown for stage in stages for grown in stage]
     output = np.tile(np.arange(len(stages[0])), len(stages))
     sizes = np.concatenate([grown.sizes for grown in parts])
@@ -160,7 +160,7 @@ def as_ensemble(stages: list[Stage], names: Sequence[str], share: float = 1.0) -
 
 
 def precisions(inputs: Floats, squares: Floats, fold: NDArray[np.intp]) -> Floats:
-    """One over what squares are expected to be, by those of other folds; their mean is 1."""
+    """One over the expected squares, learned from other folds; normalised to mean 1."""
     weight, thresholds = np.ones(len(squares)), thresholds_of(inputs)
     for number in np.unique(fold):
         own = fold == number

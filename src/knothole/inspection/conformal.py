@@ -1,48 +1,48 @@
 """Split conformal prediction: intervals and sets for y that hold for every pattern.
 
-Calibration rows, whose y is known, are hidden in part until they look like the row that asks, with
-its pattern ``m``. How far their y lie from their expected predictions, in units of a scale
-``s(x_o)``, then says how far its own y may be. For a classifier the score of a class is one minus
-its expected probability: a set has the classes whose score is no larger than the bound.
+Calibration rows, whose y is known, have values hidden until they look like the new row, with its
+pattern ``m``. The distances of their y from their expected predictions, in units of a scale
+``s(x_o)``, then bound that of the new row. For a classifier the score of a class is one minus its
+expected probability: a set has the classes whose score is no larger than the bound.
 
 Why it holds
 ------------
-Let ``M_k`` be the missing values of a calibration row. Which rows serve pattern ``m`` is decided by
-looking at patterns alone:
+Let ``M_k`` be the missing values of calibration row k. Which rows serve pattern ``m`` is decided
+from patterns alone:
 
-1. Rows with ``M_k = m``, where there are at least :data:`OWN`. Given the patterns, they and the row
-   that asks are draws of one distribution p(x, y | M = m), *whatever made values go missing*.
-2. Otherwise rows with ``M_k`` within ``h``, where ``h`` is ``m`` or more; they are hidden to ``h``
-   exactly, and so is the row that asks. If values go missing independently of (x, y), then all of
-   these are draws of one distribution again.
+1. Rows with ``M_k = m``, if there are at least :data:`OWN`. Given the patterns, they and the new
+row
+   are draws from one distribution p(x, y | M = m), *whatever made values go missing*.
+2. Otherwise rows with ``M_k`` contained in ``h``, which contains ``m``; in all of them, and in the
+   new row, exactly ``h`` is hidden. If values go missing independently of (x, y), all of these are
+   again draws from one distribution.
 
-Either way the scores of these n rows and the score of the one that asks are exchangeable. So its
-own is at most the ceil((n + 1) level)-th smallest of theirs with probability at least the
-confidence level, and at most ``level + 1 / (n + 1)`` where no two are equal: given the pattern, for
-every n, every model and every density. With ``h = m`` this is CP-MDA-Exact (Zaffran, Dieuleveut,
-Josse, Romano 2023). Where few rows fit ``m``, their CP-MDA-Nested compares the asking row with each
-calibration row under the union of both patterns. That averages p-values of different patterns, of
-which no more than ``1 - 2 (1 - level)`` is known, and is wide in practice. One common ``h``
-keeps the whole promise; of those on a greedy path, the one with the shortest expected interval is
-taken.
+Either way, the scores of these n rows and the new row's score are exchangeable. So the new score
+is at most the ceil((n + 1) level)-th smallest of theirs with probability at least the confidence
+level, and at most ``level + 1 / (n + 1)`` if no two are equal: given the pattern, for every n,
+every model and every density. With ``h = m`` this is CP-MDA-Exact (Zaffran, Dieuleveut, Josse,
+Romano 2023). Where few rows fit ``m``, their CP-MDA-Nested compares the new row with each
+calibration row under the union of both patterns. That averages p-values of different patterns, for
+which no more than ``1 - 2 (1 - level)`` is guaranteed, and gives wide intervals in practice. One
+common ``h`` keeps the full guarantee; of the candidates on a greedy path, the one with the shortest
+expected interval is used.
 
-Where what is observed decides what goes missing (MAR), the rows of the second way are draws of
-p(x_o, y | M within h), and the row that asks is one of p(x_o, y | M = m). The densities differ by
-the factor P(M = m | x_o, M within h): the probability that a row shows the pattern. Rows are
-weighted by it, the one that asks too, and the bound is the weighted quantile (Tibshirani, Foygel
-Barber, Candes, Ramdas 2019; for missing values arXiv 2512.14221). With the true factor that holds
-at every n; it is learned (:mod:`.missingness_model`), so this is as good as the factor. All
-weights are equal, and the promise is the exact one, where no variable's mask is predicted by other
-values.
+If observed values decide what goes missing (MAR), the rows of the second way are draws from
+p(x_o, y | M within h), and the new row is one from p(x_o, y | M = m). The densities differ by the
+factor P(M = m | x_o, M within h), the probability that a row has the pattern. Rows are weighted by
+it, the new one too, and the bound is the weighted quantile (Tibshirani, Foygel Barber, Candes,
+Ramdas 2019; for missing values arXiv 2512.14221). With the true factor that is valid for every n.
+The factor is learned (:mod:`.missingness_model`), so the guarantee is as good as the factor. If no
+variable's mask is predicted by other values, all weights are equal, and the guarantee is exact.
 
-A weight is at most :data:`LARGEST` times the mean, and that of the asking row at most what leaves
-one score as a bound: intervals always end. What depends on unobserved values (MNAR) is met by the
-first way alone.
+A weight is at most :data:`LARGEST` times the mean, and that of the new row at most what still
+leaves one score as a bound: intervals are always finite. If values go missing depending on
+unobserved values (MNAR), only the first way is valid.
 
-Scale and path are learned from calibration rows that are set aside for it, and so know nothing of
-those whose scores are used. All scores come from the first draws for missing values, those of the
-asking row as well: where predictions are drawn, the middle of an interval may differ from them by
-the error of these draws.
+Scale and path are learned from calibration rows that are set aside, and so are independent of
+those whose scores are used. All scores come from the first draws for missing values, the new row's
+too: where predictions are drawn, the middle of an interval may differ from them by the error of
+these draws.
 """
 
 from __future__ import annotations
@@ -81,18 +81,18 @@ OWN = 200
 #: The largest weight of a row, in mean weights.
 LARGEST = 5.0
 
-# Rows set aside are hidden in patterns of these rates, so that the scale knows few missing values
-# and many.
+# Rows set aside are hidden at these rates, so that the scale is learned for few and for many
+# missing values.
 _RATES = (0.0, 0.15, 0.15, 0.35, 0.35, 0.6)
-# Rows that tell what hiding one variable costs.
+# Rows from which the cost of hiding one variable is estimated.
 _PROBES = 50
-# Sets of scores, and of weights, that are remembered.
+# Sizes of the caches of scores and of weights.
 _REMEMBERED = 2000
-# Rows that are scored at once, of one pattern or of several.
+# Rows that are scored at once, for one pattern or several.
 _AT_ONCE = 20_000
-# One calibration set in twenty may lie this far below the confidence level before it is said.
+# A warning is issued if one calibration set in twenty may be this far below the level.
 _LOOSE = 0.05
-# How much of the scale to believe within a pattern, and the levels that this is chosen for.
+# Powers of the scale to choose from within a pattern, and the levels that they are chosen for.
 _POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _LEVELS = (0.8, 0.85, 0.9, 0.95)
 
@@ -101,19 +101,19 @@ _LEVELS = (0.8, 0.85, 0.9, 0.95)
 
 
 class Scale(NamedTuple):
-    """How large a residual is to be expected, from simple features of the answer.
+    """The expected size of a residual, from simple features of the prediction.
 
     Attributes
     ----------
     weights : float64 (5,)
-        Non-negative: of a constant, the spread that the missing values cause, the model's own half
-        width, and how far the centre lies above ``limits[0]`` and below ``limits[1]``.
+        Non-negative: of a constant, the spread due to missing values, the model's own half width,
+        and how far the centre is above ``limits[0]`` and below ``limits[1]``.
     limits : float64 (2,)
         Centres are clipped to them.
     floor : float
         The smallest scale.
     power : float
-        What scores are divided by is the scale to this power: 0 where it tells nothing.
+        Scores are divided by the scale to this power; 0 where the scale is not informative.
     """
 
     weights: Floats
@@ -123,16 +123,16 @@ class Scale(NamedTuple):
 
     @classmethod
     def constant(cls) -> Scale:
-        """The same for all rows."""
+        """The same scale for all rows."""
         return cls(np.array([1.0, 0.0, 0.0, 0.0, 0.0]), np.zeros(2), 0.0, 1.0)
 
     @classmethod
     def learned(cls, outputs: Outputs, residual: Floats, patterns: int) -> Scale:
-        """The scale that makes Laplace residuals most likely.
+        """The scale with the largest likelihood of the residuals, as Laplace variables.
 
-        Rows come ``patterns`` times, under one pattern after the other. Each pattern has its
-        own quantile of scores in the end, so the power is chosen by the width of intervals
-        *within* them, for rows that the weights were not fitted to.
+        Rows are repeated ``patterns`` times, under one pattern after the other. Each pattern has
+        its own quantile of scores in the end, so the power is chosen by the width of intervals
+        *within* patterns, for rows that the weights were not fitted to.
         """
         if not residual.any():
             return cls.constant()
@@ -173,9 +173,9 @@ def _features(outputs: Outputs, limits: Floats) -> Floats:
 
 
 def _fitted(features: Floats, residual: Floats) -> tuple[Floats, float]:
-    """Weights by which Laplace residuals are most likely, and the smallest scale.
+    """Weights with the largest likelihood of the residuals, as Laplace variables, and the floor.
 
-    Least squares, reweighted, end there.
+    Found by iteratively reweighted least squares.
     """
     from scipy.optimize import nnls
 

@@ -1,20 +1,21 @@
 """Corrections: what a learned model adds to E_p[f given x_o], because p is not the truth.
 
-A correction has *parts*: ensembles of small trees over what is known of a row and its expected
-prediction under p. One part serves rows in which one certain variable alone is missing, another all
-other rows with missing values. A row without missing values is not corrected, and one whose missing
-values are all determined by what is observed (:mod:`.dependencies`) has the model's own answer.
+A correction has *parts*: ensembles of small trees over the observed values of a row and its
+expected prediction under p. Some parts serve the rows in which one particular variable alone is
+missing, one serves all other rows with missing values. A row without missing values is not
+corrected, and a row whose missing values are all determined by observed ones (:mod:`.dependencies`)
+gets the model's own prediction.
 
-f(x) of a row that the model was trained on carries the noise of that row's y, and a correction that
-learns it makes answers worse. So parts are learned from held-out rows: ``X_valid``, or those that
-clones of the model, each fitted without some of the rows, have not seen. These rows are copied with
-values hidden, and on the copies each part is boosted from E_p[f given x_o] towards f(x). Copies of
-a row are in one fold, and each fold is answered by trees that the others have taught: so the number
-of trees is chosen, and which share of their step is taken. A part is kept where it gains more than
-twice its standard error, against f and, as far as y is known, against y: trees that come closer to
-an f too sure of itself may move away from y. It then learns from all copies again.
+For a row that the model was trained on, f(x) carries the noise of the row's y, and a correction
+that learns it makes predictions worse. So parts are learned from held-out rows: ``X_valid``, or
+rows that clones of the model were not fitted to. The rows are copied with values hidden, and each
+part is boosted on the copies from E_p[f given x_o] towards f(x). All copies of a row are in one
+fold, and each fold is predicted by trees that were learned from the others: so the number of trees
+is chosen, and which share of their step is taken. A part is used if it gains more than twice its
+standard error, against f and, if y is known, against y: trees that come closer to an overconfident
+f may move away from y. It is then learned again from all copies.
 
-docs/decisions/0007 has what each of these pieces was measured to buy.
+docs/decisions/0007 has the measured gain of each of these pieces.
 """
 
 from __future__ import annotations
@@ -57,61 +58,61 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Rows = NDArray[np.intp]
-#: Patterns (patterns, columns), or what draws a mask for a table: ``patterns(X, seed)``.
+#: Patterns (patterns, columns), or a function that draws a mask for a table: ``(X, seed)``.
 Patterns = Mask | Callable[[Any, int], Any]
 
-#: The part that serves what no other serves.
+#: Number of the part for all rows that no other part serves.
 GENERAL = -1
-# Copies to learn from: for the general part, and for each variable with a part of its own, which
-# are those that the model needs most. Where predictions are not linear in the leaves, every copy
-# needs draws, and there are fewer.
+# Copies to learn from: for the general part, and for each of the variables with a part of their
+# own, which are those that the model needs most. Where predictions are not linear in the leaves,
+# every copy takes draws, and there are fewer.
 COPIES = {True: 2000, False: 1200}
 COPIES_OF_ONE = {True: 600, False: 400}
 SINGLE = {True: 4, False: 3}
-# Copies of a first look. A part has the others only where these gain more than a standard error.
+# Copies of a first trial. The other copies are made only if it gains more than a standard error.
 FIRST_COPIES, FIRST_COPIES_OF_ONE = 600, 200
-# Of more variables than this, or more outputs, there are fewer copies, as what one takes grows with
-# them. So many of the three clones are fitted where rows are many.
+# With more variables or outputs there are fewer copies, since each takes longer. If there are
+# many rows, only so many of the three clones are fitted.
 WIDE, OUTPUTS = 100, 3
 CLONES = 2
-# Stages at most; it ends earlier where so many did not gain. Shares of their step.
+# Number of stages; boosting ends after so many without gain. Shares of their step.
 STAGES = 8
 PATIENCE = 2
 SHARES = (0.25, 0.5, 0.75, 1.0)
-# A gain is beyond doubt from so many standard errors on: a model has several parts.
+# Standard errors from which a gain counts as significant: a model has several parts.
 DOUBT = 2.0
-# Rows that tell how much a model needs a variable, and copies that tell the spread, which is
-# never so many times what p says, or less than one such part of it.
+# Rows to find out how much a model needs a variable; copies to estimate the spread, whose ratio to
+# p's own is kept within these bounds.
 PROBES = 500
 SPREAD_COPIES = 400
 MOST_SPREAD = 10.0
-# The part of held-out rows that may contradict functional dependencies.
+# Fraction of held-out rows that may contradict functional dependencies.
 CONTRADICTED = 0.03
-# The largest outputs whose squares can be added up.
+# The largest outputs whose squares can be summed without overflow.
 LARGEST = 1e150
-# Shares of missing values by which gains are told.
+# Shares of missing values by which gains are reported.
 BANDS = (0.0, 0.2, 0.4, 0.6, 1.0)
-# What is hidden in copies: the highest rate; shares of copies in which few variables are missing
-# (and how many), which take over the pattern of another row, and which have the user's patterns.
+# What is hidden in copies: the highest rate; shares of copies with few missing variables (and how
+# many), with the pattern of another row, and with the user's patterns.
 HIGHEST_RATE = 0.7
 FEW, NUMBERS = 0.4, (1, 1, 2, 3)
 NATURAL = 0.3
 GIVEN = 0.5
-# No probability is closer to 0 or 1. Of counts and other positive numbers any may be.
+# Bound of probabilities from 0 and 1. Counts and other positive numbers have none.
 LEAST = 1e-6
 LEAST_POSITIVE = float(np.finfo(np.float64).tiny)
-# The longest step of Newton: where a probability is nearly sure, its curvature says little.
+# The longest Newton step: where a probability is nearly 0 or 1, its curvature says little.
 LONGEST = 4.0
 _ADVICE = "pass X_valid, rows that the model was not trained on"
 
 
 @dataclass(frozen=True)
 class Space:
-    """Where a correction is added: on predictions themselves, or their logarithms or logits.
+    """The scale on which a correction is added: predictions, their logarithms, or their logits.
 
-    Least squares and cross entropy have the same minimum, E[f given x_o], each the loss that suits
-    its kind of prediction. ``name`` is "plain", "log", "logit" or "softmax"; ``sizes`` are the
-    numbers of classes of a softmax, target by target.
+    Least squares and cross-entropy have the same minimum, E[f given x_o]; each is the usual loss
+    for its kind of prediction. ``name`` is "plain", "log", "logit" or "softmax"; ``sizes`` are the
+    numbers of classes of a softmax, one for each target.
 
     Examples
     --------
@@ -125,7 +126,7 @@ class Space:
 
     @classmethod
     def of(cls, ensemble: Ensemble) -> Space:
-        """The one that suits a model."""
+        """The space that suits a model."""
         link, classes = ensemble.link.name, ensemble.classes
         if classes is not None and link != "sigmoid" and ensemble.n_responses > 1:
             targets = classes if isinstance(classes[0], tuple) else (classes,)
@@ -137,11 +138,11 @@ class Space:
 
     @property
     def least(self) -> float:
-        """The least prediction that counts."""
+        """Lower bound of predictions."""
         return LEAST_POSITIVE if self.name == "log" else LEAST
 
     def base(self, mean: Floats) -> Floats:
-        """Predictions (rows, outputs) in this space."""
+        """Predictions (rows, outputs) on this scale."""
         if self.name == "plain":
             return mean
         if self.name == "logit":
@@ -150,7 +151,7 @@ class Space:
         return np.log(np.maximum(mean, self.least))
 
     def means(self, z: Floats) -> Floats:
-        """The way back."""
+        """Back from this scale to predictions."""
         if self.name == "plain":
             return z
         if self.name == "log":
@@ -161,14 +162,14 @@ class Space:
         return np.hstack([Link("softmax")(target) for target in targets])
 
     def newton(self, mean: Floats, truth: Floats) -> tuple[Floats, Floats]:
-        """What the next trees are to fit, and how much each entry weighs, (rows, outputs) each."""
+        """Targets of the next trees and the weights of their entries, (rows, outputs) each."""
         if self.name == "plain":
             return truth - mean, np.ones_like(mean)
         weight = np.maximum(mean if self.name == "log" else mean * (1 - mean), self.least)
         return np.clip((truth - mean) / weight, -LONGEST, LONGEST), weight
 
     def losses(self, mean: Floats, truth: Floats) -> Floats:
-        """Losses (rows,): squared errors, or how far the truth's entropy is exceeded."""
+        """Losses (rows,): squared errors, or cross-entropy minus the entropy of the truth."""
         from scipy.special import xlogy
 
         if self.name == "plain":
@@ -183,7 +184,7 @@ class Space:
         return np.asarray(loss.sum(axis=1))
 
     def slope(self, before: Floats, after: Floats) -> Floats:
-        """How much a small change of the expectation changes the corrected one."""
+        """Derivative of the corrected prediction with respect to the expected one."""
         if self.name == "plain":
             return np.ones_like(before)
         if self.name == "log":
@@ -196,16 +197,16 @@ class Space:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Trees for some of the rows.
+    """Trees that correct some of the rows.
 
     Attributes
     ----------
     variable : int
-        The one that is missing in the rows it serves; :data:`GENERAL` for all other rows.
+        The only missing variable of the rows it serves; :data:`GENERAL` for all other rows.
     ensemble : Ensemble
         Over :func:`inputs_of`; its margin is the correction.
     spread : float64 (outputs,)
-        What standard deviations under p are multiplied by.
+        Factor by which standard deviations under p are multiplied.
     """
 
     variable: int
@@ -214,19 +215,19 @@ class Part:
 
 
 def inputs_of(points: Floats, base: Floats) -> Floats:
-    """What the trees see: variables, NaN where nothing is recorded or known, and the base."""
+    """The inputs of the trees: variables (NaN if missing or not recorded), and the base."""
     return np.hstack([np.where(points == NOT_RECORDED, np.nan, points), base])
 
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """All parts, and what is determined by other variables."""
+    """All parts, and the functional dependencies."""
 
     parts: tuple[Part, ...] = ()
     dependencies: FunctionalDependencies = field(default_factory=FunctionalDependencies.none)
 
     def check(self, columns: Columns, n_outputs: int) -> None:
-        """Refuse what does not fit a model of these columns with so many outputs."""
+        """Refuse a correction that does not fit a model of these columns and outputs."""
         n_variables, numbers = len(columns.variables), [part.variable for part in self.parts]
         self.dependencies.check([len(variable.levels) for variable in columns.variables])
         fits = len(set(numbers)) == len(numbers) and bool(numbers or self.dependencies.targets)
@@ -243,7 +244,7 @@ class Correction:
 
 @dataclass(frozen=True, eq=False)
 class Corrected(Expectation):
-    """An expectation whose predictions, spreads and quantiles are corrected; margins are not."""
+    """An expectation with corrected predictions, spreads and quantiles, but the same margins."""
 
     correction: Correction = field(default_factory=Correction)
 
@@ -257,7 +258,7 @@ class Corrected(Expectation):
 
     @cached_property
     def engine(self) -> Engine:
-        """What margins come from: to the last bit those of the expectation itself."""
+        """The engine of the expectation itself, so that margins are the same to the last bit."""
         if self.source is not None and self.exact:
             return self.source.engine
         return self.monte_carlo
@@ -288,7 +289,7 @@ class Corrected(Expectation):
     def quantiles(
         self, evidence: Evidence, quantiles: Sequence[float], *, threads: int | None = None
     ) -> tuple[Floats, Floats]:
-        """Quantiles of the prediction, and their errors: about the corrected prediction."""
+        """Quantiles of the prediction and their errors, centred on the corrected prediction."""
         evidence = self.correction.dependencies.complete(evidence, self.used)
         values, error = super().quantiles(evidence, quantiles, threads=threads)
         mean, _ = super().predict(evidence, threads=threads)
@@ -311,8 +312,8 @@ class Corrected(Expectation):
     def _served(self, evidence: Evidence) -> Iterator[tuple[Part, Rows]]:
         """Each part with the rows it serves.
 
-        Missing values of variables that no tree uses do not make a row incomplete, but in p they
-        matter.
+        Missing values of variables that no tree uses do not make a row incomplete, but they matter
+        under p.
         """
         missing = np.isnan(evidence.points[:, : len(self.columns.variables)])
         count = missing.sum(axis=1)
@@ -325,7 +326,7 @@ class Corrected(Expectation):
                 yield part, np.flatnonzero(served)
 
     def _of_known_cause(self, evidence: Evidence) -> Mask:
-        """Missing values that no part has learned from: the caller says why they are missing."""
+        """Missing values whose cause the caller gives: no part has learned from such rows."""
         variables, reading = self.columns.variables, self.reading
         missing = np.isnan(evidence.points[:, : len(variables)])
         missing &= np.array([variable.nullable for variable in variables])
@@ -336,17 +337,17 @@ class Corrected(Expectation):
         return np.asarray(missing & np.logical_not(unknown))
 
 
-# Copies of which nothing is hidden, where rows have missing values of their own.
-NOTHING = 0.2
+# Share of copies with nothing hidden, if rows have missing values of their own.
+UNHIDDEN_SHARE = 0.2
 
 
 # ---- what is hidden in copies ---------------------------------------------------------------
 
 
 def masks(columns: Columns, matrix: Floats, copies: int, rng: np.random.Generator) -> Mask:
-    """Entries to hide, (copies, columns): one at least in each, at many rates or of few variables.
+    """Entries to hide, (copies, columns): at least one in each, at many rates or few variables.
 
-    Some have the missing values of a row of the table too.
+    Some copies also take over the missing values of another row.
 
     Examples
     --------
@@ -367,7 +368,7 @@ def masks(columns: Columns, matrix: Floats, copies: int, rng: np.random.Generato
 
 
 def on_columns(columns: Columns, of_variables: Mask) -> Mask:
-    """From variables to columns: the columns of a one-hot group go together."""
+    """From variables to columns: all columns of a one-hot group get the group's entry."""
     out = np.empty((len(of_variables), len(columns)), dtype=np.bool_)
     for number, variable in enumerate(columns.variables):
         out[:, list(variable.columns)] = of_variables[:, [number]]
@@ -375,7 +376,7 @@ def on_columns(columns: Columns, of_variables: Mask) -> Mask:
 
 
 def given_masks(patterns: Patterns, table: Any, columns: Columns, rows: int, seed: int) -> Mask:
-    """A mask (rows, columns) for the user's table: of its columns, or of those that it names."""
+    """The user's patterns as a mask (rows, columns) of the columns, or of those that it names."""
     given = patterns(table, seed) if callable(patterns) else patterns
     named = given if hasattr(given, "columns") else as_table(table)
     width, mask = len(labels_of(named)) or len(columns), np.asarray(given)
@@ -402,10 +403,10 @@ def given_masks(patterns: Patterns, table: Any, columns: Columns, rows: int, see
 
 @dataclass(frozen=True, eq=False)
 class HeldOutPredictions:
-    """Rows under a model that was not trained on them: the one that is wrapped, or a clone.
+    """Rows and a model that was not trained on them: the wrapped model, or a clone.
 
-    ``table`` is what the user has, ``matrix`` the same encoded, ``y`` (rows, outputs) the targets
-    in units of predictions, NaN where they are not known.
+    ``table`` is the user's, ``matrix`` the same encoded, ``y`` (rows, outputs) the targets in units
+    of predictions, NaN where unknown.
     """
 
     expectation: Expectation
@@ -414,12 +415,12 @@ class HeldOutPredictions:
     y: Floats
 
     def read_as(self, reading: Reading) -> HeldOutPredictions:
-        """The same where missing values mean something else."""
+        """The same rows, with missing values read in another way."""
         return replace(self, expectation=self.expectation.read_as(reading))
 
     @cached_property
     def usable(self) -> Rows:
-        """Rows of which the model has a prediction of its own: NaN only where it has met NaN."""
+        """Rows that the model itself can predict: NaN only where NaN occurred in its training."""
         ensemble = self.expectation.original
         used = np.isin(np.arange(len(ensemble.columns)), ensemble.feature)
         strange = np.isnan(self.matrix) & used & ~self.expectation.columns.nullable
@@ -427,14 +428,14 @@ class HeldOutPredictions:
 
     @cached_property
     def output(self) -> Floats:
-        """The model's own predictions of rows as they are, (rows, outputs)."""
+        """The model's own predictions of the rows as they are, (rows, outputs)."""
         columns = self.expectation.columns
         return self.predicted(
             columns.evidence(self.matrix, missing_in(columns, self.matrix)).points
         )
 
     def predicted(self, points: Floats) -> Floats:
-        """The model's own predictions of points without missing values, (rows, outputs)."""
+        """The model's own predictions for points without missing values, (rows, outputs)."""
         ensemble = self.expectation.ensemble
         return ensemble.predict(np.ascontiguousarray(points[:, : len(ensemble.columns)]))
 
@@ -448,7 +449,7 @@ def by_clones(
     target: Floats,
     seed: int,
 ) -> tuple[list[HeldOutPredictions], str]:
-    """Clones of the model with the rows they were not fitted to, or why there are none."""
+    """Clones of the model with the rows they were not fitted to, or the reason for none."""
     if y is None:
         return [], f"without y_train no row is known that the model has not learned; {_ADVICE}"
     if not (hasattr(model, "fit") and hasattr(model, "get_params")):
@@ -469,14 +470,14 @@ def by_clones(
                 under = _under_density(clone, trained, expectation)
                 shown = some_rows(table, rows)
                 parts.append(HeldOutPredictions(under, shown, matrix[rows], target[rows]))
-    except Exception as error:  # whatever a library has against its own clone
+    except Exception as error:  # a library may refuse its own clone for any reason
         return [], f"no clone of the model could be made without some rows ({error}); {_ADVICE}"
     return parts, ""
 
 
 def _under_density(model: Any, table: Any, expectation: Expectation) -> Expectation:
     """A clone under the same density; ``table`` has all rows."""
-    composed = is_composed(model)  # and what NaN is to it is known
+    composed = is_composed(model)  # the meaning of NaN is known already
     ensemble = (
         read_over(model, table, native=False) if composed else name_levels(read(model), table)
     )
@@ -493,9 +494,9 @@ def _under_density(model: Any, table: Any, expectation: Expectation) -> Expectat
 
 
 def as_trained(table: Any, columns: Columns, model: Any) -> Any:
-    """A table as the model takes it: its columns, in its order; of a pipeline, all that it knows.
+    """A table as the model was trained on it: its columns, in order; all of a pipeline's columns.
 
-    What is not of pandas becomes so: LightGBM ends the process over text in a table of polars.
+    Other tables become pandas tables: LightGBM ends the process over text in a polars table.
     """
     features = columns.names[: len(columns) - int(columns.auxiliary.sum())]
     auxiliary = columns.names[len(features) :]
@@ -517,7 +518,7 @@ def some_rows(table: Any, rows: Rows) -> Any:
 
 
 def check_options(correction: Any, patterns: Patterns | None, X_valid: Any) -> None:
-    """Refuse options of :func:`knothole.wrap` that contradict one another."""
+    """Refuse options of :func:`knothole.wrap` that contradict each other."""
     check_choice("correction", correction, ("auto", True, False))
     if correction is False and (patterns is not None or X_valid is not None):
         raise InvalidInput(
@@ -538,15 +539,15 @@ def held_out_predictions(
     X_valid: Any = None,
     seed: int = 0,
 ) -> tuple[list[HeldOutPredictions], str]:
-    """Models with rows that they were not fitted to, or why there are none.
+    """Models with rows that they were not fitted to, or the reason for none.
 
     Parameters
     ----------
     table, matrix : the training table, as the user has it and encoded
     y, target
-        Targets as the user has them, and (rows, outputs) in units of predictions; or None.
+        Targets as the user passed them, and (rows, outputs) in units of predictions; or None.
     always : bool
-        Whether to take training rows where there are no others.
+        Whether to use training rows if there are no others.
     X_valid
         See :func:`knothole.wrap`.
     """
@@ -575,9 +576,9 @@ def learn_correction(
     patterns: Patterns | None = None,
     seed: int = 0,
 ) -> tuple[Correction | None, pd.DataFrame]:
-    """The correction of a model, None where there is none, and the table of what it gains.
+    """The correction of a model (None if there is none), and the table of its gains.
 
-    ``always`` keeps parts that have not been shown to gain; ``matrix`` are the training rows.
+    ``always`` also keeps parts without a proven gain; ``matrix`` has the training rows.
     """
     columns = expectation.columns
     points, variables = columns.evidence(matrix).points, columns.variables
@@ -586,7 +587,7 @@ def learn_correction(
 
 
 class Copies(NamedTuple):
-    """Rows with values hidden: where they come from, what is known, E_p, f(x) and y."""
+    """Rows with values hidden: their origin, what is known, E_p, f(x) and y."""
 
     source: Rows
     row: Rows
@@ -601,11 +602,11 @@ class Copies(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """How a part does on copies of rows that its trees have not seen.
+    """How well a part predicts copies of rows that its trees were not learned from.
 
-    ``share`` of the step of so many ``stages`` is taken. ``gains`` (2, copies) are what that takes
-    off the losses against f and against y (NaN where y is not known), as shares of the mean loss
-    without a correction.
+    ``share`` of the step of so many ``stages`` is taken. ``gains`` (2, copies) are the resulting
+    reductions of the losses against f and against y (NaN if y is unknown), relative to the mean
+    loss without a correction.
     """
 
     stages: int
@@ -615,12 +616,12 @@ class Trial(NamedTuple):
     corrected: Floats
 
     def promises(self) -> bool:
-        """Whether it gains more than a standard error: more copies may tell."""
+        """Whether the gain exceeds a standard error, so that more copies may prove it."""
         gain, error = by_rows(self.gains[0], self.copies.row)
         return gain > error
 
     def why_not(self) -> str:
-        """Why the part is not worth it; empty where it is."""
+        """The reason not to use the part; empty if there is none."""
         if not self.stages:
             return "no number of trees gains on rows held out"
         (gain, error), (y_gain, y_error) = (by_rows(each, self.copies.row) for each in self.gains)
@@ -632,7 +633,7 @@ class Trial(NamedTuple):
 
 
 class CorrectionLearner:
-    """All that parts of a correction are learned from."""
+    """Learns the parts of a correction."""
 
     def __init__(
         self,
@@ -650,12 +651,12 @@ class CorrectionLearner:
         self.fold = self.rng.permutation(self.starts[-1]) % FOLDS
 
     def copies(self, count: int, hide: Callable[[HeldOutPredictions, Rows], Mask]) -> Copies:
-        """About so many copies; ``hide`` says which entries of some rows to hide."""
+        """About ``count`` copies; ``hide`` returns the entries of rows to hide."""
         total = sum(len(one.usable) for one in self.held_out)
         parts = []
         for number, one in enumerate(self.held_out):
             left = round(count * len(one.usable) / total)
-            while left > 0:  # every row once, and then again
+            while left > 0:  # every row once before any row twice
                 rows = self.rng.permutation(one.usable)[:left]
                 parts.append(self._hidden(number, rows, hide(one, rows)))
                 left -= len(rows)
@@ -672,10 +673,10 @@ class CorrectionLearner:
         return Copies(*where, points, mean, one.output[rows], one.y[rows])
 
     def hide_some(self, one: HeldOutPredictions, rows: Rows) -> Mask:
-        """Patterns of all kinds."""
+        """Hide patterns of all kinds."""
         hidden = masks(self.columns, one.matrix, len(rows), self.rng)
-        if self.columns.nullable.any():  # rows that lost nothing may have missing values, too
-            hidden = hidden & (self.rng.random((len(rows), 1)) >= NOTHING)
+        if self.columns.nullable.any():  # complete rows may have some of their own
+            hidden = hidden & (self.rng.random((len(rows), 1)) >= UNHIDDEN_SHARE)
         if self.patterns is not None:
             seed = int(self.rng.integers(2**31 - 1))
             given = given_masks(self.patterns, one.table, self.columns, len(one.matrix), seed)[rows]
@@ -683,15 +684,15 @@ class CorrectionLearner:
         return hidden
 
     def hide_one(self, variable: int) -> Callable[[HeldOutPredictions, Rows], Mask]:
-        """A certain variable is missing."""
+        """Hide one particular variable."""
         gone = np.arange(len(self.columns.variables)) == variable
         return lambda _, rows: np.repeat(on_columns(self.columns, gone[None]), len(rows), axis=0)
 
     def judged(self, dependencies: FunctionalDependencies) -> tuple[float, float, str]:
-        """What dependencies gain against f, its error, and why to leave them out, if so.
+        """The gain of dependencies against f, its error, and the reason to leave them out, if any.
 
-        E_p may be the better answer to rows that are as good as complete: it smooths what a model
-        has learned too well. So dependencies are left out where y speaks against them.
+        E_p may be better for rows that are as good as complete, since it smooths an overfitted
+        model. So dependencies are left out if y is evidence against them.
         """
 
         def hide(_: HeldOutPredictions, rows: Rows) -> Mask:
@@ -722,7 +723,7 @@ class CorrectionLearner:
         return gain, error, why
 
     def needed(self) -> list[int]:
-        """Variables by how much predictions change where a variable is shuffled, the most first."""
+        """Variables by how much predictions change if the variable is shuffled, largest first."""
         ensemble = self.expectation.original
         matrix = np.concatenate([one.matrix for one in self.held_out])
         matrix = matrix[self.rng.permutation(len(matrix))[:PROBES]]
@@ -735,22 +736,22 @@ class CorrectionLearner:
         return sorted(change, key=change.__getitem__, reverse=True)
 
     def inputs(self, copies: Copies) -> tuple[Floats, Floats]:
-        """What the trees see, and where they start."""
+        """The inputs of the trees, and their starting margins."""
         base = self.space.base(copies.mean)
         return inputs_of(copies.points, base), base
 
     def boost(
         self, inputs: Floats, base: Floats, truth: Floats, weight: Floats
     ) -> Iterator[boosting.Stage]:
-        """Stages of trees from the base towards the truth."""
+        """Yield stages of trees that are fitted from the base towards the truth."""
         return boosting.boost(
             inputs, base, weight, lambda z: self.space.newton(self.space.means(z), truth)
         )
 
     def weights(self, copies: Copies, general: bool = True) -> Floats:
-        """One over the variance to expect of f(x), so that rows with few missing values count.
+        """One over the expected variance of f(x), so that rows with few missing values count.
 
-        1 where one variable alone is missing, and where the loss knows of the variance itself.
+        1 if one variable alone is missing, or if the loss accounts for the variance itself.
         """
         if not general or self.space.name != "plain":
             return np.ones(len(copies.row))
@@ -766,9 +767,9 @@ class CorrectionLearner:
         )
 
     def tried(self, copies: Copies, weight: Floats, always: bool = False) -> Trial:
-        """A part as it does on copies of rows that its trees have not seen.
+        """Cross-validate a part on copies of rows that its trees were not learned from.
 
-        It goes on after the first stage only if that gains beyond doubt, or ``always``.
+        It continues after the first stage only if that gains significantly, or if ``always``.
         """
         inputs, base = self.inputs(copies)
         fold, z, boosts = self.fold[copies.row], base.copy(), []
@@ -794,7 +795,7 @@ class CorrectionLearner:
         return best
 
     def part(self, variable: int, copies: Copies, weight: Floats, trial: Trial) -> Part:
-        """The part itself, learned from all copies."""
+        """The part, learned from all copies."""
         inputs, base = self.inputs(copies)
         boost = self.boost(inputs, base, copies.truth, weight)
         stages = [next(boost) for _ in range(trial.stages)]
@@ -803,7 +804,7 @@ class CorrectionLearner:
         return Part(variable, boosting.as_ensemble(stages, names, trial.share), self.spread(trial))
 
     def spread(self, trial: Trial) -> Floats:
-        """How much farther f lies from corrected predictions than p says, for each output."""
+        """The error of corrected predictions relative to the spread under p, for each output."""
         copies, squares, variances = trial.copies, [], []
         for number, one in enumerate(self.held_out):
             rows = np.flatnonzero(copies.source == number)[: SPREAD_COPIES // len(self.held_out)]
@@ -826,9 +827,9 @@ def learn(
     patterns: Patterns | None = None,
     seed: int = 0,
 ) -> tuple[Correction | None, pd.DataFrame]:
-    """A correction, None where there is none, and the table of what it gains.
+    """A correction (None if there is none), and the table of its gains.
 
-    ``always`` keeps parts that have not been shown to gain. Of dependencies, all are taken or none.
+    ``always`` also keeps parts without a proven gain. Dependencies are used all together or not.
     """
     rows = sum(len(one.usable) for one in held_out)
     if rows < TOO_FEW_TO_JUDGE:
@@ -842,7 +843,7 @@ def learn(
     learner = CorrectionLearner(expectation, held_out, patterns, seed)
     parts: list[Part] = []
     table: list[dict[str, Any]] = []
-    if dependencies.targets:  # by draws of its own: parts are what they would be without it
+    if dependencies.targets:  # with its own random numbers, so that parts do not depend on it
         gain, error, why = CorrectionLearner(expectation, held_out, patterns, seed).judged(
             dependencies
         )
@@ -877,7 +878,7 @@ def learn(
 
 
 def told(columns: Columns, variable: int, trial: Trial, why: str) -> list[dict[str, Any]]:
-    """Rows of the table: a variable that is missing, or shares of missing values."""
+    """Rows of the table: a missing variable, or ranges of the share of missing values."""
     trees = trial.stages * boosting.TREES * trial.corrected.shape[1]
     about = {"trees": trees, "share": trial.share, "kept": not why, "why": why}
     name = "any other" if variable == GENERAL else f"{columns.variables[variable].name} gone"
@@ -894,7 +895,7 @@ def told(columns: Columns, variable: int, trial: Trial, why: str) -> list[dict[s
 
 
 def no_correction(why: str) -> pd.DataFrame:
-    """The table where nothing was learned."""
+    """The table if nothing was learned."""
     import pandas as pd
 
     row = {"missing": "any", "gain": np.nan, "error": np.nan, "trees": 0, "share": 0.0}
@@ -902,7 +903,7 @@ def no_correction(why: str) -> pd.DataFrame:
 
 
 def by_rows(values: Floats, rows: Rows) -> tuple[float, float]:
-    """Mean over copies and its standard error, copies of a row taken together."""
+    """Mean over copies and its standard error; copies of a row are averaged first."""
     _, which = np.unique(rows, return_inverse=True)
     mean = float(values.mean())
     beyond = np.bincount(which, values - mean)

@@ -1,15 +1,16 @@
-"""Functional dependencies: what an observed variable says of another without any doubt.
+"""Functional dependencies: variables that are determined by one observed variable.
 
 In many tables one column determines another: schooling as a word and as a number, the measures of
-a few building shapes. A density only comes close to that. A row whose missing values are all
-determined by what was observed is complete, and its corrected answer is the model's own. (Where
-others remain, p is asked as before: given the same twice, a mixture is too sure of its components.)
+a few building shapes. A density only approximates that. A row whose missing values are all
+determined by observed ones is complete, and its corrected answer is the model's own. (If others
+remain missing, the density is asked as usual: given the same information twice, a mixture would be
+too sure of its components.)
 
-A variable that has another value in every row determines everything, and one that hardly ever
-changes is determined by everything; neither says anything. What counts is how often a dependency
-could have failed and did not: rows that repeat a value, times the chance that two rows differ in
-what it determines. "Not recorded" determines nothing and is not determined: at deployment, values
-may be missing for another reason than in training.
+A variable with a different value in every row determines everything, and one that hardly ever
+changes is determined by everything; neither is meaningful. What counts is how often a dependency
+could have failed and did not: the number of rows that repeat a value, times the probability that
+two rows differ in the variable it determines. "Not recorded" neither determines anything nor is
+determined: at deployment, values may be missing for other reasons than in training.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from knothole.cached import cached_property
 from knothole.checks import check_array, require
 from knothole.columns.columns import NOT_RECORDED, Evidence, Variable
 
-#: How often, at least, a dependency that never failed would have failed by chance: with 95 %
-#: confidence it fails in no more than 3 % of those cases.
+#: A dependency counts if chance alone would have contradicted it at least this often: with 95 %
+#: confidence it then fails in at most 3 % of such cases.
 FAILURES = 100.0
-# In how many rows a value must have been seen with what it determines.
+# In how many rows a value and what it determines must have been seen.
 OFTEN = 2
-# Of more rows, so many are looked at; the first few settle most pairs.
+# The most rows that are examined; the first few settle most pairs.
 ROWS, FIRST = 20_000, 256
 
 
 @dataclass(frozen=True, eq=False)
 class FunctionalDependencies:
-    """Values of variables, and what others are then.
+    """Which values of variables determine values of other variables.
 
-    ``table`` (values, 4) has a variable, one that it determines, a value of the first, and what the
-    second is then; in this order.
+    ``table`` (values, 4): a variable, a variable that it determines, a value of the first, and the
+    value of the second that it implies.
 
     Examples
     --------
@@ -64,7 +65,7 @@ class FunctionalDependencies:
 
     @classmethod
     def learned(cls, variables: Sequence[Variable], points: Floats, used: Ints) -> Self:
-        """What of variables that are ``used`` no training row, (rows, variables), contradicts."""
+        """The dependencies between ``used`` variables that no training row contradicts."""
         drawn = np.sort(np.random.default_rng(0).permutation(len(points))[:ROWS])
         points = points[drawn, : len(variables)]
         codes, recorded = np.full(points.shape, -1), ~np.isnan(points)
@@ -92,13 +93,14 @@ class FunctionalDependencies:
 
     @cached_property
     def targets(self) -> list[int]:
-        """Variables that are determined by others."""
+        """Variables that are determined by other variables."""
         return sorted({int(target) for target in self.table[:, 1]})
 
     def complete(self, evidence: Evidence, used: Ints) -> Evidence:
-        """The same rows, with points where all that is missing of ``used`` ones is determined.
+        """The same rows, with points filled in if all missing ``used`` values are determined.
 
-        Not where dependencies disagree, nor where a one-hot group is in part observed.
+        Rows in which dependencies disagree, or with a partly observed one-hot group, stay as they
+        are.
         """
         given = evidence.points
         if not np.isnan(given[:, self.targets]).any():
@@ -117,7 +119,7 @@ class FunctionalDependencies:
         return replace(evidence, points=np.where(left[:, None], given, points))
 
     def check(self, n_levels: Sequence[int]) -> None:
-        """Refuse what is not about variables with so many levels, 0 for numbers."""
+        """Refuse a table for other variables; they have so many levels (0: numeric)."""
         check_array("determined", self.table, (None, 4))
         pairs, image = self.table[:, :2], self.table[:, 3]
         require(np.isin(pairs, np.arange(len(n_levels))).all(), "determined: no such variable")
@@ -129,7 +131,7 @@ class FunctionalDependencies:
 
 
 def _agree(source: Ints, targets: Ints) -> Mask:
-    """Which targets (rows, targets), -1 if unknown, never differ where the source is the same."""
+    """Targets (rows, targets), -1 if unknown, that never differ where the source is equal."""
     order = np.argsort(source, kind="stable")
     start = np.flatnonzero(np.diff(source[order], prepend=-1))
     highest = np.maximum.reduceat(targets[order], start)

@@ -1,9 +1,9 @@
-"""How probable it is that a value is missing, given the others: what weights calibration rows.
+"""A model of missingness: the probability that a value is missing, given the others.
 
-A logistic regression a variable, on the values of the others, learned from the masks of
-calibration rows. Values that a row does not have are replaced by their expectation under the
-density. A variable whose mask the others do not predict on held-out rows has a constant
-probability.
+It weights calibration rows. Each variable has a logistic regression on the values of the others,
+learned from the masks of calibration rows. Values that a row lacks are replaced by their
+expectation under the density. A variable whose mask the others do not predict on held-out rows has
+a constant probability.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from knothole.densities.held_out import FOLDS
 from knothole.expectation.expectation import Expectation
 from knothole.inspection.outputs import evidence_of
 
-#: Rows that the regressions are learned from, at most.
+#: The most rows that the regressions are learned from.
 ROWS = 2000
-#: Fewer rows with the value missing, or present, tell nothing.
+#: With fewer rows in which the value is missing, or present, nothing is learned.
 LEAST = 10
-#: Most features of one regression: those that correlate most with the mask.
+#: The most features of a regression: those that correlate most with the mask.
 FEATURES = 20
-#: Levels of a categorical variable that are features, the most frequent ones.
+#: The most levels of a categorical variable that are features, the most frequent first.
 LEVELS = 10
-# The quadratic penalty of coefficients, in rows. On five tables under MAR, 1, 5 and 20 covered
-# alike; 5 had shorter intervals than 1.
+# Quadratic penalty of the coefficients, in rows. On five tables under MAR, 1, 5 and 20 gave the
+# same coverage; 5 had shorter intervals than 1.
 RIDGE = 5.0
-# Standard errors by which a regression must beat a constant on held-out rows.
+# By how many standard errors a regression must beat a constant on held-out rows.
 SURE = 3.0
-# Draws that expectations of missing features come from.
+# Draws from which expectations of missing features are computed.
 DRAWS = 16
-# Standardised numbers, and probabilities, are kept within these.
+# Bounds of standardised numbers, and of probabilities.
 FARTHEST, LEAST_PROBABILITY = 4.0, 1e-4
 
 
@@ -50,11 +50,11 @@ class MissingnessModel:
     variable : int64 (features,)
         The variable of each feature.
     level : float64 (features,)
-        The category that it indicates; NaN for a number.
+        The category that it indicates; NaN for a numeric feature.
     centre, width : float64 (features,)
-        What features are standardised by.
+        Centre and scale by which features are standardised.
     coefficients : float64 (variables, 1 + features)
-        Of a constant and the features; all 0 where nothing predicts the mask.
+        Of a constant and the features; all 0 if nothing predicts the mask.
     """
 
     variable: NDArray[np.int64]
@@ -65,13 +65,13 @@ class MissingnessModel:
 
     @classmethod
     def constant(cls, variables: int) -> Self:
-        """No variable's mask depends on anything."""
+        """A model in which no mask depends on anything."""
         none = np.zeros(0)
         return cls(none.astype(np.int64), none, none, none, np.zeros((variables, 1)))
 
     @classmethod
     def learned(cls, expectation: Expectation, points: Floats) -> Self:
-        """From points of rows, NaN where a value is missing."""
+        """Learned from points of rows, NaN where a value is missing."""
         points = points[:ROWS]
         missing = np.isnan(points)
         count = missing.sum(axis=0)
@@ -90,7 +90,7 @@ class MissingnessModel:
 
     @classmethod
     def _features_of(cls, expectation: Expectation, points: Floats) -> Self:
-        """Without coefficients: numbers, and frequent levels, of variables that vary."""
+        """A model without coefficients; its features are numbers and frequent levels that vary."""
         found = []
         for v, described in enumerate(expectation.columns.variables):
             known = points[np.isfinite(points[:, v]), v]
@@ -108,13 +108,13 @@ class MissingnessModel:
 
     @cached_property
     def predicted(self) -> Mask:
-        """Variables whose mask the others predict, (variables,)."""
+        """Variables whose mask is predicted by the others, (variables,)."""
         return np.asarray(self.coefficients.any(axis=1))
 
     def features(
         self, expectation: Expectation, points: Floats, needed: NDArray[np.int64]
     ) -> Floats:
-        """Standardised features (rows, features) of rows; of ``needed`` variables all are known."""
+        """Standardised features (rows, features); complete for the ``needed`` variables."""
         out = np.zeros((len(points), len(self.variable)))
         lacking = np.asarray(np.isnan(points[:, needed]).any(axis=1))
         self._add(points[~lacking, None], out, np.logical_not(lacking))
@@ -131,17 +131,17 @@ class MissingnessModel:
             if not np.isnan(level):
                 values = np.where(np.isnan(values), self.centre[f], values == level)
             scored = (values - self.centre[f]) / self.width[f]
-            # A number that was not recorded says nothing of its size.
+            # A number that was not recorded has no size.
             scored = np.where(np.isfinite(scored), scored, 0.0)
             out[rows, f] = np.clip(scored, -FARTHEST, FARTHEST).mean(axis=1)
 
     def log_weight(
         self, expectation: Expectation, points: Floats, hide: Mask, pattern: Mask
     ) -> Floats | None:
-        """Log P(missing as in ``pattern`` | known), of what depends on the row; None: nothing.
+        """Log P(missing as in ``pattern`` | known), the part that depends on the row; None if none.
 
-        ``points`` have all of ``hide`` missing, which includes ``pattern``, and all else known. The
-        probability is that among rows with no more missing than ``hide``.
+        In ``points``, everything in ``hide`` is missing, which includes ``pattern``, and everything
+        else is known. The probability is among rows in which nothing outside ``hide`` is missing.
         """
         from scipy.special import expit
 
@@ -162,7 +162,7 @@ class MissingnessModel:
 
 
 def _predicts(features: Floats, missing: Mask) -> bool:
-    """Whether a regression surely beats a constant on rows that it was not fitted to."""
+    """Whether a regression clearly beats a constant on held-out rows."""
     from scipy.special import expit
 
     gain = np.empty(len(missing))
@@ -180,7 +180,7 @@ def _predicts(features: Floats, missing: Mask) -> bool:
 
 
 def _fitted(features: Floats, missing: Mask) -> Floats:
-    """A constant and coefficients (1 + features,), of the features that correlate most."""
+    """Coefficients of a constant and of the features that correlate most, (1 + features,)."""
     from scipy.special import expit
 
     y = missing.astype(np.float64)

@@ -1,7 +1,7 @@
-"""What a model says of rows some of whose values are missing, at the cost of few draws.
+"""A model's outputs for incomplete rows, from few draws, for conformal prediction.
 
-Conformal prediction asks for many rows and needs little of each: whatever is said of a row, the
-same is said of calibration rows, and that is all its promise rests on.
+Conformal prediction needs outputs of many rows and little precision for each: calibration rows are
+treated like the new row, and that is all its guarantee rests on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from knothole.trees.classes import probabilities
 
 
 class Outputs(NamedTuple):
-    """Centre and half width of a model's own interval, and the spread that missing values cause."""
+    """Centre and half width of the model's own interval, and the spread due to missing values."""
 
     centre: Floats
     half: Floats
@@ -37,14 +37,14 @@ class Outputs(NamedTuple):
 
 
 def chances(expectation: Expectation, points: Floats, threads: int | None) -> Floats:
-    """Probabilities of a classifier's classes (rows, classes), for points likewise."""
+    """Probabilities of a classifier's classes (rows, classes), for points as above."""
     mean, _ = expectation.rough.predict(evidence_of(expectation, points), threads=threads)
     (found,) = probabilities(expectation.original, mean)
     return found
 
 
 def evidence_of(expectation: Expectation, points: Floats) -> Evidence:
-    """What points of the columns' variables say, NaN where a value is missing."""
+    """Evidence for points of the columns' variables, NaN where a value is missing."""
     density = expectation.density
     evidence = density.extended(Evidence(np.ascontiguousarray(points)), None)
     return expectation.reading.read(density, evidence, expectation.columns.variables)

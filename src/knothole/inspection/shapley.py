@@ -1,34 +1,35 @@
 """Conditional Shapley values of the expected prediction.
 
-A *player* is a variable or, on request, a group of columns. A *coalition* is a set of players, and
-its value
+A *player* is a variable or, on request, a group of columns. A *coalition* is a set of players. Its
+value
 
-    v(S) = E[f(X) | what the players of S say]
+    v(S) = E[f(X) | the values of the players in S]
 
-is the expected output where the values of all others are missing. Players join one after the other.
-What a player adds to v(S), averaged over all orders in which they can join, is its Shapley value;
-the values of a row's players add up to E[f | x_o] - E[f]. Expectations are those of one joint
-density, so that a column which the model does not split on has a value where it tells of those that
-it does.
+is the expected output if the values of all other players are missing. Players join one after the
+other. The Shapley value of a player is what it adds to v(S), averaged over all orders in which
+players can join; the values of a row's players add up to E[f | x_o] - E[f]. All expectations are
+under one joint density, so a column that the model does not split on has a value too if it carries
+information about columns that the model does split on.
 
-For few players all coalitions are valued. For many, orders are drawn, each with its reverse:
+With few players, all coalitions are evaluated. With many, orders are drawn, each with its
+reverse:
 
     phi_j = mean over pairs of half [v(S_j and j) - v(S_j)] + half [v(R_j and j) - v(R_j)]
 
-where S_j are those before j, R_j those after. Under Monte Carlo each pair has draws of its own, the
-same for all of its coalitions. Orders and draws are the same for all rows with as many players, so
-that values are smooth in what a row says. What a surrogate game has along these orders beyond its
-own mean over many orders is taken off (a control variate): with 20 columns that takes half to two
-thirds off the time. The spread of pairs gives the standard error, of orders and draws alike; a row
-whose error is too large is given more of them.
+where S_j are the players before j and R_j those after. Under Monte Carlo each pair has its own
+draws, shared by all of its coalitions. Orders and draws are the same for all rows with as many
+players, so values vary smoothly with the row. A control variate reduces the variance: the result of
+a surrogate game along these orders, minus its mean over many orders, is subtracted; with 20 columns
+that saves half to two thirds of the time. The spread of pairs gives the standard error, for orders
+and draws alike; a row whose error is too large gets more of them.
 
-The surrogate: let z_j = E[f | x_j], by bins of x_j, over draws from the density. Its value of a
-coalition is the linear regression of f on the z of its players,
+The surrogate: let z_j = E[f | x_j], by bins of x_j, estimated from draws of the density. Its value
+of a coalition is the linear regression of f on the z of its players,
 
     w(S) = E[f] + Cov(f, z_S) Cov(z_S)^-1 (z_S - E[z_S]).
 
-Let players join in an order, L L' be Cov(z) in that order, u = L^-1 (z - E[z]) and
-g = L^-1 Cov(z, f): then the k-th variable adds g_k u_k, and one factorization serves all rows.
+If players join in some order, L L' is Cov(z) in that order, u = L^-1 (z - E[z]) and
+g = L^-1 Cov(z, f), then the k-th variable adds g_k u_k, and one factorisation serves all rows.
 """
 
 from __future__ import annotations
@@ -57,24 +58,25 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-#: How groups of columns are given: by name, with the names (or positions) of their columns.
+#: Groups of columns: a mapping from names to the names (or positions) of columns.
 Groups = Mapping[str, Sequence[str | int]]
 Rows = NDArray[np.intp]
 Orders = NDArray[np.intp]
 
-#: With so many players or fewer, all coalitions are valued.
+#: With at most so many players, all coalitions are evaluated.
 FEW_PLAYERS = 10
-# How many pairs of orders a row may have, and how many words of draws where there are no orders.
+# Possible numbers of pairs of orders of a row; also of words of draws if there are no orders.
 PAIRS = tuple(n << k for k in range(6) for n in (8, 12))
 WORDS = (1, 2, 4, 8, 16, 32, 64)
-# Pairs of orders that tell the surrogate's mean, in groups that tell its error; others than v's.
+# Pairs of orders that estimate the surrogate's mean, in groups that give its error; they differ
+# from the orders of v.
 _FIRST_ORDER, _ORDER_GROUPS, _ORDER_GROUP = 1 << 20, 8, 128
-# With more players the surrogate, whose work grows with their cube, is left out.
+# With more players there is no surrogate: its work grows with the cube of their number.
 _MOST_PLAYERS = 64
-# Draws that the surrogate is learned from, bins of a numeric variable, and what correlations are
-# drawn towards 0 by, so that no variable is a sum of others.
+# Draws from which the surrogate is learned, bins of a numeric variable, and the shrinkage of
+# correlations, so that no variable is a linear combination of others.
 _SURROGATE_DRAWS, _SURROGATE_BINS, _RIDGE = 4096, 32, 1e-3
-# Values, and rows of evidence, that are held at once.
+# The most values, and rows of evidence, in memory at once.
 _VALUES, _EVIDENCE = 1 << 18, 1 << 14
 # Rows that a notebook shows, and players that a plot does.
 _SHOWN_ROWS, _SHOWN_PLAYERS = 10, 12
@@ -83,15 +85,15 @@ _BLUE, _RED, _GREY = "#0072B2", "#D55E00", "#B8C1CA"
 
 @dataclass(frozen=True, eq=False)
 class Players:
-    """The players of a model's rows.
+    """The players of a game: variables and groups of columns.
 
     Attributes
     ----------
     names : tuple of str
     variables : tuple of tuple of int
-        The columns' variables that each has.
+        The columns' variables that belong to each player.
     members : bool (players, variables of the density)
-        All that is known together with a player.
+        All variables of the density that become known together with a player.
     """
 
     names: tuple[str, ...]
@@ -100,7 +102,7 @@ class Players:
 
     @classmethod
     def of(cls, expectation: Expectation, groups: Groups | None = None) -> Players:
-        """Every variable is a player by itself, unless a group has it."""
+        """Every variable is a player of its own, unless a group contains it."""
         columns, density = expectation.columns, expectation.density
         owner = _owners(columns, groups or {})
         names = tuple(dict.fromkeys(owner))
@@ -113,7 +115,7 @@ class Players:
         return cls(names, variables, members)
 
     def known(self, evidence: Evidence) -> Mask:
-        """Players that say anything, (rows, players)."""
+        """Players of whom something is known, (rows, players)."""
         told = ~np.isnan(evidence.points)
         for v, rows, _ in evidence.restricted():
             told[rows, v] = True
@@ -129,12 +131,12 @@ class Players:
         return self.of_variables(np.where(np.isinf(evidence.points), np.nan, evidence.points))
 
     def of_variables(self, values: Floats) -> Floats:
-        """Values (rows, variables) of the players that are variables; NaN for groups."""
+        """Values (rows, variables) of the players that are single variables; NaN for groups."""
         single = [variables[0] if len(variables) == 1 else -1 for variables in self.variables]
         return np.where(np.array(single) < 0, np.nan, values[:, single])
 
     def described(self, evidence: Evidence, columns: Columns) -> list[list[Any]]:
-        """What each player says in each row, for readers; NaN where it says nothing."""
+        """The value of each player in each row, for display; NaN where nothing is known."""
         sets: dict[tuple[int, int], str] = {}
         for v, rows, allowed in evidence.restricted():
             levels = columns.variables[v].levels
@@ -207,13 +209,13 @@ def explain(
     tol: float | None,
     threads: int | None = None,
 ) -> tuple[Floats, Floats, Floats]:
-    """Conditional Shapley values of rows; 0 for players that say nothing.
+    """Conditional Shapley values of rows; 0 for players of whom nothing is known.
 
     Returns
     -------
     values, errors : float64 (rows, players, outputs)
     base : float64 (outputs,)
-        E[f], which the values of a row start from.
+        E[f], to which the values of a row are added.
     """
     answers = expectation.margin if margins else expectation.predict
     unit = expectation.spread.margin if margins else expectation.spread.prediction
@@ -244,7 +246,7 @@ def explain(
 
 @dataclass(frozen=True, eq=False)
 class Game:
-    """The values of coalitions, and what players add to them."""
+    """The values of coalitions, and the Shapley values of their players."""
 
     expectation: Expectation
     players: Players
@@ -253,14 +255,14 @@ class Game:
 
     @cached_property
     def surrogate(self) -> Surrogate:
-        """Nearly the same game."""
+        """An approximation of the game that is cheap to evaluate."""
         return Surrogate.of(self.expectation, self.margins)
 
     def values(self, evidence: Evidence, coalitions: Mask, words: range) -> Floats:
         """v(S) of coalitions (coalitions, players) of rows: (rows, groups, outputs, coalitions).
 
-        The groups are those of :meth:`.Expectation.by_group`. Rows of one
-        coalition stand together: what a density computes for a pattern serves all of them.
+        The groups are those of :meth:`.Expectation.by_group`. Rows of one coalition are adjacent: a
+        density's computations for a pattern serve all of them.
         """
         n = len(evidence.points)
         step = max(1, _EVIDENCE // max(1, n))
@@ -326,7 +328,7 @@ class Game:
         """Shapley values by pairs of orders, (rows, outputs, players, pairs)."""
         drawn = not self.expectation.is_exact(self.margins)
         parts = []
-        # Exact values know no draws: all pairs at once, and no coalition twice.
+        # Exact values have no draws: all pairs at once, and no coalition twice.
         for start in range(first, last, 1 if drawn else last):
             stop = start + 1 if drawn else last
             coalitions, plus, minus = pairs(int(pattern.sum()), start, stop)
@@ -339,9 +341,9 @@ class Game:
 def settle(shares: Floats, total: Floats, total_error: Floats) -> tuple[Floats, Floats]:
     """Values and errors (rows, players, outputs) from independent replicates.
 
-    These are (rows, outputs, players, replicates): sums along the last axis have the same bits
-    for any number of rows. What they miss of the total, which is known better, is divided among
-    players.
+    Replicates are (rows, outputs, players, replicates): sums along the last axis have the same bits
+    for any number of rows. The total is known more precisely; what the replicates' sum lacks is
+    divided among the players.
     """
     players, n = shares.shape[2:]
     lacking = total[:, :, None] - shares.sum(axis=2)
@@ -374,7 +376,7 @@ def all_coalitions(n: int) -> tuple[Mask, Floats]:
     """
     coalitions = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 == 1
     size = coalitions.sum(axis=1)
-    # A player in a coalition of s has joined s - 1 others; one outside would join s.
+    # A player in a coalition of s players joined s - 1 others; one outside would join s.
     joined = np.array([0.0, *(1 / (n * comb(n - 1, s - 1)) for s in range(1, n + 1))])[size]
     joins = np.array([*(1 / (n * comb(n - 1, s)) for s in range(n)), 0.0])[size]
     return coalitions, np.where(coalitions.T, joined, -joins)
@@ -395,7 +397,7 @@ def pairs(n: int, first: int, last: int) -> tuple[Mask, NDArray[np.intp], NDArra
     coalitions : bool (coalitions, players)
         All that occur on the way, once.
     plus, minus : int (2, pairs, players)
-        The coalition in which a player has joined, and the one it has joined.
+        The coalition after a player has joined, and the one before.
     """
     place = np.argsort(orders(n, first, last), axis=1)
     # Who is among the first i of an order; its reverse begins with all others.
@@ -420,9 +422,9 @@ class Surrogate:
     Attributes
     ----------
     edges : list of float64 arrays
-        Between the bins of each variable.
+        Bin edges of each variable.
     scores : list of float64 arrays (outputs, bins)
-        z of each bin, in units of its standard deviation, 0 on average.
+        z of each bin, standardised.
     correlation : float64 (outputs, variables, variables)
     slope : float64 (outputs, variables)
         Covariance of z and f.
@@ -435,7 +437,7 @@ class Surrogate:
 
     @classmethod
     def of(cls, expectation: Expectation, margins: bool) -> Surrogate:
-        """Learned from draws; of margins or of predictions."""
+        """Learn it from draws, for margins or for predictions."""
         ensemble, variables = expectation.ensemble, expectation.columns.variables
         nothing = Evidence(np.full((1, len(expectation.density.variables_)), np.nan))
         points = drawn_rows(expectation.density, nothing, _SURROGATE_DRAWS, expectation.seed)[0]
@@ -467,14 +469,14 @@ class Surrogate:
         return found
 
     def shares(self, variables: Orders, owner: Orders, orders: Orders) -> Floats:
-        """What each player adds, by z of the variables, (orders, outputs, players, variables).
+        """What each player adds, as a function of z, (orders, outputs, players, variables).
 
         Mean of an order and its reverse.
 
         Parameters
         ----------
         variables, owner : int arrays
-            Variables that are told, and the player of each.
+            Variables that are known, and the player of each.
         orders : int (orders, players)
         """
         place = np.argsort(orders, axis=1)
@@ -484,7 +486,9 @@ class Surrogate:
         return np.stack([added[:, :, one].sum(axis=2) for one in own], axis=2)
 
     def _one_way(self, variables: Orders, owner: Orders, place: Orders) -> Floats:
-        """What each variable adds, by z, (orders, outputs, variables, variables)."""
+        """What each variable adds in one order, as a function of z, (orders, outputs, variables,
+        variables).
+        """
         order = np.argsort(place[:, owner], axis=1, kind="stable")
         at = variables[order]
         whole = self.correlation[:, at[:, :, None], at[:, None, :]]
@@ -497,7 +501,7 @@ class Surrogate:
 
 @dataclass(frozen=True, eq=False)
 class ControlVariate:
-    """What the surrogate adds along orders of a pattern's players, and its mean over many."""
+    """The surrogate's result along orders of a pattern's players, minus its mean over many."""
 
     surrogate: Surrogate
     variables: Orders
@@ -520,7 +524,7 @@ class ControlVariate:
         return cls(surrogate, variables, owner, len(own), np.stack(many))
 
     def beyond(self, points: Floats, first: int, last: int) -> Floats:
-        """What pairs of orders have beyond the mean, (rows, outputs, players, pairs)."""
+        """The result of pairs of orders minus the mean, (rows, outputs, players, pairs)."""
         shares = self.surrogate.shares(self.variables, self.owner, orders(self.n, first, last))
         return self._added(points, shares - self.mean.mean(axis=0))
 
@@ -530,7 +534,7 @@ class ControlVariate:
         return np.asarray(spread / np.sqrt(_ORDER_GROUPS)).swapaxes(1, 2)
 
     def _added(self, points: Floats, shares: Floats) -> Floats:
-        """By shares (orders, outputs, players, variables), (rows, outputs, players, orders)."""
+        """Results (rows, outputs, players, orders) for shares over orders and variables."""
         z = self.surrogate.z(points, self.variables)[:, :, None]
         # Sums along the last axis have the same bits for any number of rows.
         return np.stack([(own * z).sum(axis=3) for own in shares], axis=3)
@@ -546,14 +550,14 @@ class Explanation:
     Attributes
     ----------
     values, errors : float64 (rows, players), or (rows, players, outputs) where there are several
-        What each player adds, and the standard error of that; both 0 for missing values. The
-        values of a row and ``base`` add up to the expected output.
+        What each player adds, and its standard error; both 0 for missing values. The values of a
+        row and ``base`` add up to the expected output.
     base : float, or float64 (outputs,)
         The expected output where nothing is known.
     data : pandas.DataFrame
-        What the players say in each row, NaN where it is missing.
+        The values of the players in each row, NaN where they are missing.
     codes : float64 (rows, players)
-        The same in numbers, for colours: positions of categories, NaN for groups.
+        The same as numbers, for colours: positions of categories, NaN for groups.
     outputs : list
         Labels of the outputs.
     lost_probability : pandas.DataFrame
@@ -628,7 +632,7 @@ class Explanation:
         return ax
 
     def beeswarm(self, output: Any = None, ax: Axes | None = None) -> Axes:
-        """Every row's values, a line a player, blue where the column is low and red where high."""
+        """The values of every row, one line per player, blue for low and red for high entries."""
         import pandas as pd
         from matplotlib.colors import LinearSegmentedColormap
 
@@ -663,7 +667,7 @@ class Explanation:
         return f"Explanation({rows} rows, {players} players, {len(self.outputs)} outputs)"
 
     def _repr_html_(self) -> str:
-        """What each player says and adds, for the first rows."""
+        """A table of each player's value and contribution, for the first rows."""
         import pandas as pd
 
         values = self.values[:_SHOWN_ROWS]
@@ -695,7 +699,7 @@ def _text(said: Any) -> str:
 
 
 def _jitter(values: Floats) -> Floats:
-    """Heights that keep points of nearly the same value apart, the densest the widest."""
+    """Heights that keep points of similar value apart; the densest are spread the widest."""
     import pandas as pd
 
     if np.ptp(values) == 0:

@@ -1,1 +1,1 @@
-"""Leaf values from incomplete data, in closed form (Props. 2 to 4 of the paper)."""
+"""Refitting leaf values on incomplete data (Props. 2 to 4 of the paper)."""

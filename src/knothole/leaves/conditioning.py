@@ -1,12 +1,12 @@
-"""Densities over (X, y), to fill missing values in training from p(x_m | x_o, y).
+"""Densities over (X, y), to integrate missing training values over p(x_m | x_o, y).
 
-Filling them from p(x_m | x_o) ignores y and flattens the leaves. Refitting knows y, so it may use
-it; at deployment y is not known, and p(X) serves as before: it has spent all it has on X. Any
-one-to-one map of y leaves p(x_m | x_o, y) as it is, but not how well a density can learn it: a
-skewed target may be better taken by rank. The choice between the values themselves and their
-normal scores goes by held-out log p(x_o | y), which has no units. The size and the prior are those
-that p(X) has found: a search of its own takes several times as long and gains little. But where
-p(X) is of independent columns, y would then tell nothing of them, and there is a search.
+Integrating over p(x_m | x_o) ignores y and flattens the leaves. Refitting knows y, so it may use
+it. At deployment y is unknown, and p(X) is used as before. A one-to-one map of y does not change
+p(x_m | x_o, y), but it changes how well a density can learn it: a skewed target may be better
+replaced by its ranks. The choice between the values and their normal scores is by held-out log
+p(x_o | y), which has no units. Size and prior are those found for p(X): another search would take
+several times as long and gain little. But if p(X) consists of independent columns, its size would
+make y independent of them too, so there is a search.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.densities.search import STRONGER
 from knothole.errors import InvalidInput
 
-# Rows that the choice of a form is made on, and the part of them that is held out.
+# The most rows for the choice of a form, and the fraction of them that is held out.
 CHOICE_ROWS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingTable:
-    """Encoded rows that densities are learned from, with their missing values and their weights.
+    """Encoded rows that densities are learned from, with missing values and weights.
 
-    As in :meth:`~knothole.densities.base.Density.fit_matrix`.
+    See :meth:`~knothole.densities.base.Density.fit_matrix`.
     """
 
     matrix: Floats
@@ -48,7 +48,7 @@ class TrainingTable:
     weight: Floats
 
     def fit(self, density: Density, target: Any = None, columns: Columns | None = None) -> Density:
-        """A density with the same settings (and columns, if no others are given), learned anew."""
+        """A density with the same settings (and columns, unless others are given), refitted."""
         fresh: Density = clone(density)
         return fresh.fit_matrix(
             self.matrix,
@@ -59,7 +59,7 @@ class TrainingTable:
         )
 
     def without_unrecorded(self, density: Density) -> Density:
-        """The density, learned anew if it has "not recorded" as a state but every NaN is lost."""
+        """The density, refitted if it has "not recorded" as a state but every NaN is lost."""
         columns = density.columns_
         if density.target_ or not any(column.nullable for column in columns):
             return density
@@ -68,16 +68,16 @@ class TrainingTable:
 
 @dataclass(frozen=True, eq=False)
 class Conditioned:
-    """A density for refitting, and the targets as it takes them.
+    """A density for refitting, and the targets in its form.
 
     Attributes
     ----------
     density : Density
         Fitted; over (X, y) where ``target`` is not None.
     target : array (rows,) or None
-        y in the form that the density knows.
+        y in the form that the density was fitted with.
     form : {"none", "given", "labels", "values", "scores"}
-        How y was given to the density.
+        How y was passed to the density.
     """
 
     density: Density
@@ -88,7 +88,7 @@ class Conditioned:
     def of(
         cls, density: Density, training: TrainingTable, y: NDArray[Any], labels: bool
     ) -> Conditioned:
-        """A density that knows y, from a fitted one that may not; if it does it is taken as it is.
+        """A density over (X, y): the given one if it is, otherwise one that is fitted here.
 
         ``labels`` says whether y holds classes.
         """
@@ -109,7 +109,7 @@ class Conditioned:
         return cls(training.fit(like, target, density.columns_), target, form)
 
     def given(self, y: NDArray[Any], others: NDArray[Any]) -> NDArray[Any] | None:
-        """Targets of other rows as the density takes them; ``y`` are those that it learned."""
+        """Targets of other rows in the density's form; ``y`` are the targets it was fitted with."""
         if self.target is None:
             return None
         if self.form == "labels":
@@ -121,15 +121,15 @@ class Conditioned:
 
 
 def in_form(y: Floats, form: str) -> Floats:
-    """A numeric target as values or as normal scores (ties have their mid-rank)."""
+    """A numeric target as its values or as normal scores (ties have their mid-rank)."""
     return np.asarray(ndtri((rankdata(y) - 0.5) / len(y))) if form == "scores" else y
 
 
 def with_target(density: Density) -> Density:
-    """What p(X, y) is to be, from p(X): of its size and prior.
+    """An unfitted density for p(X, y), with the size and prior of p(X).
 
-    Both are searched anew where columns say little of one another, as a size of one and a strong
-    prior show: y would be independent of them.
+    Both are searched anew if the columns are nearly independent, which a size of one or a strong
+    prior shows: y would come out independent of them.
     """
     if isinstance(density, Factorized):
         seed = 0 if density.random_state is None else density.random_state
@@ -142,9 +142,9 @@ def with_target(density: Density) -> Density:
 
 
 def choose_form(density: Density, training: TrainingTable, y: Floats) -> tuple[str, Density]:
-    """The form under which held-out rows are most likely given their targets.
+    """The form of y that makes held-out rows most likely given their targets.
 
-    And what p(X, y) is to be, of a size.
+    And the density for p(X, y), of a size.
     """
     rng = np.random.default_rng(0)
     rows = rng.permutation(np.flatnonzero(training.weight > 0))[:CHOICE_ROWS]
@@ -160,7 +160,7 @@ def choose_form(density: Density, training: TrainingTable, y: Floats) -> tuple[s
     for form in ("values", "scores"):
         target = in_form(y, form)
         with warnings.catch_warnings():
-            # A trial that has not quite converged still compares.
+            # A trial is good enough for the comparison before it has fully converged.
             warnings.simplefilter("ignore", ConvergenceWarning)
             trial = others.fit(like, target, density.columns_)
         gain = _log_given_target(trial, own, target[held])

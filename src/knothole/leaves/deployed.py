@@ -1,14 +1,14 @@
-"""Leaves for the error of the predictions that are deployed.
+"""Leaves that minimise the error of the deployed predictions.
 
-A row with missing values gets the expected prediction, and it is the squared error of this that
-counts. The expected loss is that error and more:
+A row with missing values is answered with the expected prediction, and the squared error of that is
+what counts. The expected loss contains more than that:
 
     E[(y - f(X))^2 | x_o] = (y - E[f(X) | x_o])^2 + Var[f(X) | x_o].
 
-So the leaves that minimise it (Props. 2 and 4) also pay for a spread that does not matter, the more
-the less is observed. Here they move on. With theta the leaves of a tree that minimise the expected
-loss, r_n the probabilities of these leaves given row n under the deployed p(X), and e_n what the
-model leaves of y_n, the move is the d that minimises
+So the leaves that minimise it (Props. 2 and 4) also reduce a variance that does not matter, the
+more, the less is observed. Here the leaves are moved on from there. Let theta be the leaves of a
+tree that minimise the expected loss, r_n the probabilities of these leaves given row n under the
+deployed p(X), and e_n the residual of the model for y_n. The move is the d that minimises
 
     sum_n w_n (e_n - r_n' d)^2 + lambda |theta + d|^2 + kappa |d|^2,
 
@@ -16,22 +16,22 @@ which with G = sum_n w_n r_n r_n' is
 
     d = (G + (lambda + kappa) I)^-1 (sum_n w_n e_n r_n - lambda theta).
 
-Kappa is the trust in theta, in rows of weight (sum w^2) / (sum w). It goes by generalised
-cross-validation: of a few values, the one with the least squared error over (1 - tr H / n)^2, H
-being what takes e to r' d, and n = (sum w)^2 / (sum w^2) how many rows the weights amount to. That
-needs no more than the same sums. No move at all is one of the choices.
+Kappa, the confidence in theta, is measured in rows of weight (sum w^2) / (sum w). It is chosen by
+generalised cross-validation: of a few values, the one with the least squared error over
+(1 - tr H / n)^2, where H maps e to r' d and n = (sum w)^2 / (sum w^2) is the effective number of
+rows. That takes the same sums only. Not to move at all is one of the choices.
 
-Trees that are averaged all move by what the average of all of them leaves; trees that are added up
-move in turn, each by what those before it and its own best values leave, and take on a part of the
-move, their learning rate. On complete rows there is no spread, and a single tree, or trees that
-were refitted in turn, do not move.
+Averaged trees all move by the residual of their average. Trees that are added up move in turn, each
+by the residual of the trees before it and its own best values, and take only a part of the move,
+their learning rate. On complete rows there is no variance, and a single tree, or trees that were
+refitted in turn, do not move.
 
-Under a loss that is not a square, e_n is the step from there to the minimum of a quadratic, minus
-the slope of the loss over its curvature (:meth:`~knothole.leaves.losses.Loss.aim`). That of
-quantiles is nearly right only: they do not move at all where every row is complete.
+For a loss other than the squared error, e_n is the step to the minimum of a quadratic: minus the
+slope of the loss over its curvature (:meth:`~knothole.leaves.losses.Loss.aim`). For quantiles that
+is only nearly right: they do not move at all if every row is complete.
 
-The error that goes down is that of theta, for rows like these. Nothing is said about the model's
-old leaves: their error may well be lower on the rows that they were trained on.
+The error decreases relative to theta, for rows like these. The model's old leaves may still have a
+lower error on the rows that they were trained on.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ from knothole.trees.ensemble import Ensemble
 if TYPE_CHECKING:
     from scipy import sparse
 
-# Trees with more leaves do not move: their matrices would take too long to take apart.
+# Trees with more leaves do not move: the eigendecomposition of their matrices takes too long.
 MOST_LEAVES = 1024
-# Leaf probabilities below this are rounding.
+# Smaller leaf probabilities are rounding errors.
 ROUNDING = 1e-12
-# Choices of kappa, beside infinity.
+# Values of kappa to choose from, besides infinity.
 KAPPAS = np.geomspace(1.0, 1000.0, 7)
-# The least rows of a block, and the most blocks that sums are gathered in.
+# The least rows of a block, and the most blocks, of sums.
 BLOCKS = (4096, 8)
 
 
 @dataclass(frozen=True, eq=False)
 class DeployedSums:
-    """What a move of one tree's leaves is computed from, summed over rows.
+    """Sums over rows from which the move of one tree's leaves is computed.
 
     Attributes
     ----------
     gram : float64 (leaves, leaves)
-        G; its upper part, zeros below.
+        G; zeros below the diagonal.
     target : float64 (leaves, width)
         Sum of w_n e_n r_n.
     square : float
@@ -84,7 +84,7 @@ class DeployedSums:
 
     Examples
     --------
-    A row that may be in either of two leaves, and one that is known to be in the second:
+    A row that may be in either of two leaves, and a row that is certainly in the second:
 
     >>> from scipy import sparse
     >>> probability = sparse.csr_matrix([[0.5, 0.5], [0.0, 1.0]])
@@ -103,7 +103,7 @@ class DeployedSums:
     def of(
         cls, probability: sparse.csr_matrix, rest: Floats, row_weight: Floats, first: int = 0
     ) -> DeployedSums:
-        """Sums over rows, given e (rows, width), and r (rows, leaves) from a first row on."""
+        """Sums over rows, given e (rows, width) and r (rows, leaves), from row ``first`` on."""
         leaves, square = probability.shape[1], float(row_weight @ (rest**2).sum(axis=1))
         gram, target = np.zeros((leaves, leaves)), np.zeros((leaves, rest.shape[1]))
         places = probability.indptr[first : first + len(rest) + 1].astype(np.int64)
@@ -112,7 +112,7 @@ class DeployedSums:
         return cls(gram, target, square, float(row_weight.sum()), float(row_weight @ row_weight))
 
     def solve(self, ridge: float, theta: Floats, kappas: Floats = KAPPAS) -> tuple[Floats, float]:
-        """The move (leaves, width), and the kappa of the choices that it was made with."""
+        """The move (leaves, width), and the chosen kappa."""
         best, trust = np.zeros_like(self.target), np.inf
         if self.weight == 0:
             return best, trust
@@ -133,7 +133,7 @@ class DeployedSums:
 
 
 def can_move(ensemble: Ensemble) -> NDArray[np.bool_]:
-    """The trees that do not have too many leaves, (trees,)."""
+    """Which trees have few enough leaves to move, (trees,)."""
     return np.asarray(np.diff(ensemble.leaf_start) <= MOST_LEAVES)
 
 
@@ -144,10 +144,10 @@ def move(
     evidence: Evidence,
     options: RefitOptions,
 ) -> Solution:
-    """Move the leaves of a solution towards the least deployed loss of rows without their targets.
+    """Move the leaves of a solution towards the least deployed loss.
 
-    ``expectation`` is the model as it is deployed, under p(X). The summary gets the deployed loss
-    of the old and of the new leaves.
+    ``expectation`` is the deployed model, under p(X); ``evidence`` does not include the targets.
+    The summary gets the deployed loss of the old and of the new leaves.
     """
     ensemble, in_turn = problem.ensemble, options.method == "boosting"
     ridge, threads = float(options.ridge), options.threads
@@ -156,7 +156,7 @@ def move(
     width = change.shape[1]
 
     def deployed_margin(theta: Floats) -> tuple[Floats, Floats]:
-        """Deployed margins, (rows, outputs), and their standard errors."""
+        """Deployed margins (rows, outputs) and their standard errors."""
         return expectation.with_values(problem.values(theta)).margin(evidence, threads=threads)
 
     old, new = (np.tile(base, (len(problem.y), 1)) for base in (ensemble.base, problem.offset))
@@ -185,7 +185,7 @@ def move(
             advance()
     theta = problem.leaf_start + unit * change
     margins = (old, np.zeros(1)), (new, np.zeros(1))
-    if not expectation.exact:  # draws tell how far they may be off
+    if not expectation.exact:  # draws have standard errors
         margins = deployed_margin(before), deployed_margin(theta)
     (before_error, _), (after, error) = (_mean_loss(problem, *each) for each in margins)
     found = solution.summary
@@ -203,7 +203,7 @@ def move(
 
 
 def _mean_loss(problem: Problem, margin: Floats, margin_error: Floats) -> tuple[float, float]:
-    """Mean loss of deployed predictions, and its standard error from theirs."""
+    """Mean loss of deployed predictions, and its standard error from those of the margins."""
     weight, loss = problem.row_weight / problem.row_weight.sum(), problem.loss
     slope = loss.derivatives(margin, problem.y)[0]
     error = float(np.sqrt(((weight[:, None] * slope * margin_error) ** 2).sum()))

@@ -1,14 +1,14 @@
 """The expected loss over fixed draws of incomplete rows, and its minimum.
 
-With the draws fixed the expected loss is a plain weighted sum over them, convex in theta. Tree by
-tree (Prop. 4), each tree takes a Newton step given the trees before it, which for the squared error
-is the formula of the proposition and on complete rows what boosting libraries do; the leaves of
-quantile models go to the quantiles of what the trees before leave of y, as in those libraries. All
-leaves at once (Prop. 3) go to the minimum of a quadratic bound, again and again; for the squared
-error the bound is the loss, and one step arrives.
+With fixed draws, the expected loss is a weighted sum over them, convex in theta. Tree by tree
+(Prop. 4), each tree takes a Newton step given the trees before it. For the squared error that is
+the formula of the proposition, and on complete rows it is what boosting libraries do; the leaves of
+quantile models are set to quantiles of the residuals of the trees before, as in those libraries.
+All leaves at once (Prop. 3) go to the minimum of a quadratic bound, repeatedly; for the squared
+error the bound is the loss itself, and one step suffices.
 
-What is minimised on given draws is minimised exactly. How far off the draws themselves are is told
-by draws that took no part.
+The loss on given draws is minimised exactly. The error due to the draws is estimated on other draws
+that took no part.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ from knothole.progress import Advance, silent
 from knothole.sobol import GROUPS, SIZE, WORD
 from knothole.threads import over_chunks
 
-#: Words of 64 draws that each incomplete row has.
+#: Words of 64 draws for each incomplete row.
 WORDS = 1
-# Bytes of leaf numbers that are held in memory; more of them are in a temporary file.
+# Bytes of leaf numbers that are held in memory; larger arrays go to a temporary file.
 MEMORY = 1 << 31
-# Steps on a bound stop where one gains less than this part of the objective, or after so many.
+# Steps on a bound end when one gains less than this fraction of the objective, or after so many.
 GAIN, STEPS = 1e-6, 200
-# A rise of the objective by less than this part of it is rounding.
+# An increase of the objective by less than this fraction of it is a rounding error.
 ROUNDING = 1e-12
 
 
 class DrawnLeaves:
-    """The leaf of every tree that each draw falls into.
+    """The leaf of every tree that each draw reaches.
 
-    A complete row is one draw with the row's weight; the draws of an incomplete one share it.
+    A complete row is one draw with the row's weight; the draws of an incomplete row share its
+    weight.
 
     Parameters
     ----------
@@ -54,20 +55,20 @@ class DrawnLeaves:
         Rows; their missing values are drawn.
     row_weight : float64 (rows,)
     first_word : int
-        Words with other numbers are independent draws.
+        Different words are independent draws.
     threads : int, optional
     advance : callable, optional
-        Told how many rows are done.
+        Called with the number of finished rows.
 
     Attributes
     ----------
     row : intp (draws,)
-        The row that each draw is of; draws are in the order of rows.
+        The row of each draw; draws are sorted by row.
     weight : float64 (draws,)
     group : intp (draws,)
-        Draws of different groups are independent. Complete rows have -1.
+        Draws of different groups are independent. Complete rows have group -1.
     leaf : unsigned int (trees, draws)
-        The number of the leaf in its tree.
+        The number of the leaf within its tree.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class DrawnLeaves:
         over_chunks(walk, n_rows, engine.chunk, threads)
 
     def by_block(self, work: Callable[[slice], Any]) -> list[Any]:
-        """``work`` of consecutive blocks of draws, in their order."""
+        """Results of ``work`` for consecutive blocks of draws, in order."""
         blocks = [slice(*bounds) for bounds in self.bounds]
         return over_chunks(lambda i, _: work(blocks[i]), len(blocks), 1, self.threads)
 
@@ -117,7 +118,7 @@ class DrawnLeaves:
         return sum(self.by_block(work))
 
     def leaves_of(self, tree: int) -> slice:
-        """The numbers of a tree's leaves among all leaves."""
+        """The leaves of a tree, as a slice of all leaves."""
         return slice(*self.ensemble.leaf_start[tree : tree + 2].tolist())
 
     def outputs_of(self, tree: int) -> slice:
@@ -126,7 +127,7 @@ class DrawnLeaves:
         return slice(first, first + self.ensemble.value.shape[1])
 
     def margins(self, theta: Floats, draws: slice) -> Floats:
-        """Margins of a block without the base, (draws, outputs), from what leaves add to them."""
+        """Margins of a block without the base, (draws, outputs), given each leaf's contribution."""
         out = np.zeros((draws.stop - draws.start, self.ensemble.n_outputs))
         for tree in range(self.ensemble.n_trees):
             step = theta[self.leaves_of(tree)]
@@ -142,12 +143,12 @@ class DrawnLeaves:
         return out
 
     def by_all_leaves(self, values: Floats, draws: slice) -> Floats:
-        """The same for all trees, (leaves of all, width)."""
+        """The same for all trees, (all leaves, width)."""
         trees = range(self.ensemble.n_trees)
         return np.concatenate([self.by_leaf(tree, values, draws) for tree in trees])
 
     def sums(self, y: Floats, row_weight: Floats, group: int | None = None) -> LeafSums:
-        """The sums of Prop. 2 for targets (rows, outputs): over all draws, or over a group."""
+        """The sums of Prop. 2 for targets (rows, outputs), over all draws or over one group."""
         part = np.ones(len(self.row))
         if group is not None:
             part = np.where(self.group < 0, 1.0, self.n_groups * (self.group == group))
@@ -163,7 +164,7 @@ class DrawnLeaves:
         return LeafSums(found[:, 0], found[:, 1:], *squares_of(self.ensemble, y, row_weight))
 
     def pairs(self, trees: NDArray[np.intp]) -> Floats:
-        """M of some trees' leaves (:mod:`knothole.leaves.sums`): its upper part, zeros below."""
+        """M for the leaves of some trees (:mod:`knothole.leaves.sums`); zeros below diagonal."""
         sizes = np.diff(self.ensemble.leaf_start)[trees]
         start = np.append(0, np.cumsum(sizes))
         out = np.zeros((start[-1], start[-1]))
@@ -178,7 +179,7 @@ class DrawnLeaves:
 
     @cached_property
     def leaf_weight(self) -> Floats:
-        """Weights of all draws, summed by leaf, (leaves, width): the same for all outputs."""
+        """Weights of all draws summed by leaf, (leaves, width), the same for all outputs."""
 
         def work(draws: slice) -> Floats:
             ones = np.ones((draws.stop - draws.start, self.ensemble.n_outputs))
@@ -188,11 +189,11 @@ class DrawnLeaves:
 
     @property
     def unreached(self) -> NDArray[np.intp]:
-        """Leaves that no draw of a row with a weight falls into."""
+        """Leaves that no draw of a row with positive weight reaches."""
         return np.flatnonzero(self.leaf_weight[:, 0] <= 0)
 
     def group_sums(self, values: Floats) -> Floats:
-        """Weighted values of all draws (draws,), summed over rows, by each group, (groups,)."""
+        """Weighted values of all draws (draws,), summed over the rows by group, (groups,)."""
         weighted = self.weight * values
         mine = self.group >= 0
         sums = np.bincount(self.group[mine], weighted[mine], self.n_groups)
@@ -236,9 +237,9 @@ def boosting(
     learning_rate: float,
     advance: Advance = silent,
 ) -> tuple[Floats, float]:
-    """Each tree given the ones before it (Prop. 4), all of them from their start.
+    """Refit each tree given the ones before it (Prop. 4), starting from no trees.
 
-    Returns theta (leaves, width), and the expected loss there, summed over rows.
+    Returns theta (leaves, width) and the expected loss there, summed over rows.
     """
     loss, y = problem.loss, problem.y[drawn.row]
     margin = np.tile(problem.offset, (len(drawn.row), 1))
@@ -290,7 +291,7 @@ def boosting(
 
 
 def _newton(gradient: Floats, hessian: Floats, ridge: float) -> Floats:
-    """The step of each leaf by itself; 0 where no row comes and there is no ridge."""
+    """The step of each leaf on its own; 0 if no row reaches it and there is no ridge."""
     total = hessian + ridge
     return np.asarray(-gradient / np.where(total > 0, total, 1.0))
 
@@ -298,8 +299,8 @@ def _newton(gradient: Floats, hessian: Floats, ridge: float) -> Floats:
 def forest(problem: Problem, drawn: DrawnLeaves, ridge: float) -> Floats:
     """Theta of all leaves at once (Prop. 3), (leaves, width).
 
-    The loss is bounded by a quadratic with its curvature c, and theta goes to the minimum of that,
-    (c M + lambda I) step = -gradient, again and again.
+    The loss is bounded by a quadratic with its curvature c. Theta moves to the minimum of the
+    bound, (c M + lambda I) step = -gradient, repeatedly.
     """
     start, squared = problem.leaf_start, problem.loss.name == "squared error"
     solvers = []

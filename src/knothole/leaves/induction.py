@@ -1,9 +1,9 @@
 """Trees grown under the expected loss: weighted draws of incomplete rows, for any learner.
 
-The gain of a split, summed over weighted draws of every row, estimates the expected gain; so a
-library that takes sample weights grows its trees, top down, under the expected loss. The trees of
-forests and bags have a draw each, of their own bootstrap samples: there, draws and bags are one
-source of variety.
+The gain of a split, summed over weighted draws of every row, estimates its expected gain. So a
+library that accepts sample weights grows its trees, top down, under the expected loss. In forests
+and bags, each tree is grown on one draw of its own bootstrap sample: draws and bags are then one
+source of randomness.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.intp]
 
-#: Draws of an incomplete row: more of them change little.
+#: Draws of an incomplete row; more of them change little.
 DRAWS = 8
-# Draws that are drawn at once, for trees that have one each.
+# Draws made at once for trees that have one each.
 AT_ONCE = 64
 # Bytes that draws may take up.
 MEMORY = 1 << 31
@@ -46,7 +46,7 @@ MEMORY = 1 << 31
 COUNTS = ("min_samples_leaf", "min_samples_split", "min_child_samples", "min_data_in_leaf")
 # Rows from which scikit-learn's HistGradientBoosting stops early by itself.
 MANY = 10_000
-# Names that libraries have for the weights of eval_set.
+# Libraries' names for the weights of eval_set.
 EVAL_WEIGHTS = ("sample_weight_eval_set", "eval_sample_weight")
 
 
@@ -55,22 +55,22 @@ EVAL_WEIGHTS = ("sample_weight_eval_set", "eval_sample_weight")
 
 @dataclass(frozen=True, eq=False)
 class TableDraws:
-    """Rows of a table whose missing values can be drawn.
+    """A table whose missing values can be drawn.
 
     Attributes
     ----------
     parts : tuple of (Density, rows)
-        What the missing values of some rows are drawn from; every row is in one part.
+        The density from which the missing values of some rows are drawn; every row is in one part.
     table : table
     matrix : float64 (rows, columns)
         The rows, encoded.
     gone : bool (rows, columns)
-        True where a value is to be drawn; every other NaN stays.
+        True where a value is to be drawn; all other NaN stay.
     target : array (rows,) or None
-        Targets as the densities take them.
+        Targets in the densities' form.
     redraw : float
-        Part of the variables observed in an incomplete row that are drawn anew as well, others in
-        every draw. The rows are still draws from p.
+        Fraction of the observed variables of an incomplete row that are drawn anew too, different
+        ones in every draw. The rows are still draws from p.
     """
 
     parts: tuple[tuple[Density, Rows], ...]
@@ -86,7 +86,7 @@ class TableDraws:
         return np.asarray(self.gone.any(axis=1))
 
     def drawn(self, n_draws: int, seed: int) -> Floats:
-        """What was drawn, encoded, NaN where nothing was: (incomplete rows, draws, columns)."""
+        """Encoded draws (incomplete rows, draws, columns), NaN where nothing was drawn."""
         numbers = np.cumsum(self.incomplete) - 1
         out = np.full((int(self.incomplete.sum()), n_draws, self.gone.shape[1]), np.nan)
         for density, of in self.parts:
@@ -104,7 +104,7 @@ class TableDraws:
         return out
 
     def _redrawn(self, density: Density, rows: Rows, rng: np.random.Generator) -> Mask:
-        """Entries that are hidden too, whole variables at a time."""
+        """Entries to draw anew, whole variables at a time."""
         hidden = np.zeros((len(rows), self.gone.shape[1]), dtype=np.bool_)
         for variable in density.columns_.variables:
             members = list(variable.columns)
@@ -123,14 +123,14 @@ class TableDraws:
         return np.where(hidden[:, None, :], matrix, np.nan)
 
     def expanded(self, n_draws: int, seed: int, complete: int = 1) -> tuple[Any, Rows]:
-        """Incomplete rows ``n_draws`` times, others ``complete`` times; and the row each is of."""
+        """Incomplete rows ``n_draws`` times, others ``complete`` times, and each one's number."""
         row = np.repeat(np.arange(len(self.gone)), np.where(self.incomplete, n_draws, complete))
         matrix = np.full((len(row), self.gone.shape[1]), np.nan)
         matrix[self.incomplete[row]] = self.drawn(n_draws, seed).reshape(-1, matrix.shape[1])
         return self.filled(row, matrix), row
 
     def filled(self, row: Rows, matrix: Floats) -> Any:
-        """Rows by number, with what was drawn for each of them."""
+        """Rows by number, filled with the values drawn for them."""
         table = take(self.table, row)
         if hasattr(table, "reset_index"):
             table = table.reset_index(drop=True)
@@ -138,7 +138,7 @@ class TableDraws:
 
 
 def aligned(params: Mapping[str, Any], n: int, rows: Rows) -> dict[str, Any]:
-    """Parameters of ``fit`` for some of n rows: those that go with rows are taken along."""
+    """Parameters of ``fit`` for some of n rows: those with one entry per row are indexed too."""
     return {
         name: take(value, rows) if hasattr(value, "__len__") and len(value) == n else value
         for name, value in params.items()
@@ -146,7 +146,7 @@ def aligned(params: Mapping[str, Any], n: int, rows: Rows) -> dict[str, Any]:
 
 
 def take(values: Any, rows: Rows) -> Any:
-    """Some rows of a table, or of what goes with its rows."""
+    """Some rows of a table, or of an array with one entry per row."""
     if hasattr(values, "iloc"):
         return values.iloc[rows]
     kind = class_of(values)
@@ -160,19 +160,19 @@ def take(values: Any, rows: Rows) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Expanded:
-    """Rows with every missing value filled, and what each of them weighs.
+    """Complete rows with sample weights, made by drawing missing values.
 
     Attributes
     ----------
     X : table
-        Complete rows once, the others ``n_draws`` times, in the order of the rows; of
-        the class, the types and the levels of the table that was given.
+        Complete rows once, the others ``n_draws`` times, in the order of the rows; with the class,
+        data types and levels of the given table.
     y : array or None
         Targets of these rows.
     weight : float64 array
         Sample weights: the draws of a row share its weight.
     row : int array
-        The row of X that each came from; of a Dask collection, its number in its partition.
+        The row of X that each came from; for a Dask collection, its number within its partition.
     """
 
     X: Any
@@ -274,7 +274,7 @@ def expand(
 
 
 def _lazily(density: Density, X: Any, y: Any, weight: Any, options: dict[str, Any]) -> Expanded:
-    """Draws of a Dask collection, partition by partition."""
+    """Draws for a Dask collection, partition by partition."""
     import dask
     import pandas as pd
 
@@ -299,7 +299,7 @@ def _lazily(density: Density, X: Any, y: Any, weight: Any, options: dict[str, An
 
 
 def _expanded(part: Partition, density: Density, options: dict[str, Any], kinds: Any) -> Expanded:
-    """The draws of a partition's rows, which are known by their labels."""
+    """The draws for a partition's rows, which keep their labels."""
     import pandas as pd
 
     _, table, y, weight = part
@@ -316,7 +316,7 @@ def _expanded(part: Partition, density: Density, options: dict[str, Any], kinds:
 
 
 def shared(weight: Floats, row: NDArray[np.intp]) -> Floats:
-    """What draws weigh, so that those of a row share its weight."""
+    """Weights of draws, such that the draws of a row share its weight."""
     return np.asarray((weight / np.maximum(np.bincount(row, minlength=len(weight)), 1))[row])
 
 
@@ -325,7 +325,7 @@ def shared(weight: Floats, row: NDArray[np.intp]) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Growing:
-    """Training rows, and how they are completed.
+    """Training rows, and how their missing values are drawn.
 
     Attributes
     ----------
@@ -333,11 +333,11 @@ class Growing:
     y : array (rows,)
         Targets, as the estimator takes them.
     weight : array (rows,) or None
-        Sample weights where some were given.
+        Sample weights, if any were given.
     n_draws, seed : int
         Draws of each incomplete row, and their seed.
     others : callable
-        Draws of other rows (X, y): those that tell when to stop.
+        Draws of other rows (X, y), which are used for early stopping.
     """
 
     table_draws: TableDraws
@@ -365,10 +365,10 @@ class Growing:
         return self._weighted(model, params)
 
     def _weighted(self, model: Any, params: dict[str, Any], held: Mask | None = None) -> Any:
-        """All draws at once, those of a row with its weight in all.
+        """Train on all draws at once; those of a row share its weight.
 
-        Where the estimator wants so many rows at least, so many draws make one. Rows that
-        are ``held`` out tell when to stop.
+        If the estimator has a minimum number of rows, for a leaf say, it is multiplied by the
+        number of draws. Rows that are ``held`` out decide when to stop.
         """
         table, row = self.table_draws.expanded(self._affordable, self.seed)
         weight = shared(np.ones(len(self.y)) if self.weight is None else self.weight, row)
@@ -379,7 +379,7 @@ class Growing:
             params |= {"X_val": take(table, out), "y_val": self.y[row[out]]}
             params["sample_weight_val"] = weight[out]
             table, row = take(table, kept), row[kept]
-        # CatBoost does not let go of parameters, and counts rows only where it is told to.
+        # CatBoost's parameters cannot be unset, and it counts rows only if it is told to.
         known = {} if type(model).__module__.startswith("catboost") else model.get_params()
         least = {
             name: known[name] for name in COUNTS if isinstance(known.get(name), int | np.integer)
@@ -392,14 +392,14 @@ class Growing:
 
     @property
     def _affordable(self) -> int:
-        """Draws that there is memory for."""
+        """The number of draws that fit in memory."""
         n, columns = self.table_draws.gone.shape
         incomplete = max(1, int(self.table_draws.incomplete.sum()))
         rows = MEMORY // (8 * columns) - (n - incomplete)
         return int(min(self.n_draws, max(1, rows // incomplete)))
 
     def _tree_by_tree(self, model: Any, params: dict[str, Any]) -> Any:
-        """Every tree on a draw of its own: the library adds one tree at a time."""
+        """Train every tree on its own draw, with the library's way to add one tree at a time."""
         if model.oob_score:
             raise InvalidInput(
                 "estimator: oob_score needs rows that all trees share, but each tree grown under "
@@ -416,7 +416,7 @@ class Growing:
                 matrix[incomplete] = drawn[:, place]
                 model.set_params(warm_start=True, n_estimators=start + place + 1)
                 with warnings.catch_warnings():
-                    # Of targets that change from tree to tree: here they do not.
+                    # The warning is about targets that change between trees; here they do not.
                     warnings.filterwarnings("ignore", message="class_weight presets")
                     model.fit(self.table_draws.filled(rows, matrix), self.y, **params)
         return model.set_params(warm_start=before)
@@ -424,7 +424,7 @@ class Growing:
     # ---- rows that tell when to stop -------------------------------------------------------------
 
     def _stopped_early(self, model: Any, params: dict[str, Any]) -> Any:
-        """HistGradientBoosting, which holds rows out by itself: here before they are completed."""
+        """Train HistGradientBoosting with early stopping on rows held out before draws are made."""
         early, given = model.early_stopping, params.get("X_val") is not None
         stops = given or (len(self.y) > MANY if early == "auto" else early)
         held = None
@@ -438,7 +438,7 @@ class Growing:
         return self._weighted(model, params, held).set_params(early_stopping=early)
 
     def _validation(self, fit_params: dict[str, Any]) -> dict[str, Any]:
-        """Parameters of ``fit`` with validation rows completed too."""
+        """Parameters of ``fit`` with the validation rows completed too."""
         found = dict(fit_params)
         if found.get("X_val") is not None:
             goes = ("y_val", "sample_weight_val")
@@ -462,7 +462,7 @@ class Growing:
         return found | {"eval_set": pairs[0] if single else pairs}
 
     def _completed(self, X: Any, y: Any, weight: Any) -> tuple[Any, list[Any]]:
-        """Rows as often as there are draws, complete ones too: they need no weights then."""
+        """As many copies of each row, complete or not, as there are draws: without weights."""
         others = self.others(X, np.asarray(y))
         if not others.incomplete.any():
             return X, [y, weight]

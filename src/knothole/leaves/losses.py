@@ -1,4 +1,4 @@
-"""What is minimised, as a function of the margin.
+"""The losses that leaf values minimise, as functions of the margin.
 
 Every loss is convex in the margin. Losses with a bounded second derivative (squared error, Huber
 losses, log losses) have a ``curvature``, an upper bound that holds everywhere (Böhning and Lindsay
@@ -13,10 +13,10 @@ The pinball loss of the quantile of level a charges a for y above the margin, 1 
 
     loss(F) = max(a (y - F), (a - 1) (y - F)).
 
-Among weighted entries the sum of it is least at their weighted quantile. So under the expected loss
-the best value of a leaf, given the rest of the model, is the quantile of what that leaves of y,
-each row (or draw) weighing its leaf probability: a closed form, as the mean is for squares (Prop.
-2). The ridge is lambda rows more, whose rest is 0: that is what it is for squares, too.
+Its weighted sum over entries is minimal at their weighted quantile. So under the expected loss the
+best value of a leaf, given the rest of the model, is the quantile of the residuals, each row (or
+draw) weighted by its leaf probability: a closed form, as the mean is for squares (Prop. 2). The
+ridge acts like lambda further rows with residual 0, as it does for squares.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from knothole.arrays import Floats
 from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import Ensemble
 
-# Sums of weights that differ by less than this part are the same.
+# Sums of weights whose relative difference is smaller are equal.
 ROUNDING = 1e-12
-# Rows that are taken to be at the kink of the pinball loss, as a part of those on its rarer side.
+# Rows assumed to be at the kink of the pinball loss, relative to those on its rarer side.
 AT_KINK = 1.5
 
 
@@ -45,25 +45,25 @@ AT_KINK = 1.5
 class Loss(ABC):
     """A loss of margins (entries, outputs) against encoded targets of the same shape.
 
-    ``scale`` multiplies the margin first.
+    The margin is multiplied by ``scale`` first.
     """
 
     scale: float = 1.0
 
-    #: As summaries have it.
+    #: The name used in summaries.
     name: ClassVar[str]
 
     @property
     @abstractmethod
     def curvature(self) -> float:
-        """Bound of the second derivative."""
+        """Upper bound of the second derivative."""
 
     #: Whether a Newton step of a leaf may raise the loss.
     may_overshoot: ClassVar[bool] = True
 
     @property
     def factor(self) -> float:
-        """What the value is multiplied by in summaries."""
+        """Factor of the value in summaries."""
         return 1.0
 
     @abstractmethod
@@ -75,30 +75,30 @@ class Loss(ABC):
         """First and second derivative in each output's margin, (entries, outputs) each."""
 
     def aim(self, rest: Floats, weight: Floats) -> Floats:
-        """What a step of least squares goes for, given what margins leave of y, (rows, width).
+        """Targets of a least-squares step, given the residuals (rows, width).
 
-        It is the step of each row by itself to the minimum of the quadratic that bounds its loss.
+        For each row, the step to the minimum of the quadratic that bounds its loss.
         """
         slope = self.derivatives(np.zeros_like(rest), rest)[0]
         return np.asarray(-slope / self.curvature)
 
     def part(self, output: int, width: int) -> Self:
-        """The loss of some outputs, next to each other."""
+        """The loss of some consecutive outputs."""
         return self
 
     def centre(self, y: Floats, weight: Floats) -> Floats:
-        """The mean of targets (rows, outputs), or what else predicts them best, (outputs,)."""
+        """The best constant prediction of targets (rows, outputs): their mean, etc., (outputs,)."""
         return np.asarray(weight @ y / weight.sum())
 
 
 class Location(Loss):
-    """A loss of y - F alone that is not a square: its best constant is no mean."""
+    """A loss of y - F other than the square: its best constant is not the mean."""
 
     @abstractmethod
     def best(self, rest: Floats, weight: Floats, ridge: float, output: int) -> float:
-        """The v that minimises the loss of rest - v, summed over weighted entries, and a ridge.
+        """The v that minimises the loss of rest - v, summed over weighted entries, plus a ridge.
 
-        Of the entries (entries,) some have a weight, or the ridge is above 0.
+        Some of the ``rest`` (entries,) must have a weight, unless the ridge is above 0.
         """
 
     def by_leaf(
@@ -109,11 +109,11 @@ class Location(Loss):
         n_leaves: int,
         ridge: float,
     ) -> Floats:
-        """The best value of every leaf, (leaves, width), 0 without a ridge where none comes.
+        """The best value of every leaf, (leaves, width); 0 without entries or ridge.
 
-        Entries have a leaf each, what is left of their targets (entries, width), and a weight.
+        Each entry has a leaf, residuals (entries, width) and a weight.
         """
-        # Small numbers are sorted by their digits, in a pass or two.
+        # Small integers are sorted by radix, in one or two passes.
         small = np.int16 if n_leaves <= np.iinfo(np.int16).max else np.int32
         order = np.argsort(leaf.astype(small), kind="stable")
         bounds = np.append(0, np.cumsum(np.bincount(leaf, minlength=n_leaves)))
@@ -132,7 +132,7 @@ class Location(Loss):
 
 @dataclass(frozen=True)
 class Squared(Loss):
-    """Half the squared error; the scale is already taken out of the targets."""
+    """Half the squared error; targets are already divided by the scale."""
 
     name = "squared error"
     curvature = 1.0
@@ -140,7 +140,7 @@ class Squared(Loss):
 
     @property
     def factor(self) -> float:
-        """Summaries have the squared error of predictions."""
+        """Summaries report the squared error of predictions."""
         return 2.0 * self.scale**2
 
     def value(self, margin: Floats, y: Floats) -> Floats:
@@ -154,7 +154,7 @@ class Squared(Loss):
 
 @dataclass(frozen=True)
 class Huber(Location):
-    """Half the squared error up to ``delta`` from y, and growing as the error beyond."""
+    """Half the squared error up to ``delta``, linear beyond it."""
 
     delta: float = 1.0
 
@@ -163,21 +163,21 @@ class Huber(Location):
 
     @property
     def factor(self) -> float:
-        """Summaries have the loss in units of predictions, as the library has it."""
+        """Summaries report the loss in units of predictions, as the library does."""
         return self.scale**2
 
     def value(self, margin: Floats, y: Floats) -> Floats:
-        """Half the square of what is within delta, and delta times the rest."""
+        """Half the square of the part within delta, and delta times the rest."""
         error = np.abs(margin - y)
         within = np.minimum(error, self.delta)
         return np.asarray((within * (error - 0.5 * within)).sum(axis=1))
 
     def derivatives(self, margin: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """The difference, at most delta, and 1: a bound, for steps that never raise the loss."""
+        """The difference, clipped to delta, and 1: a bound, for steps that never raise the loss."""
         return np.clip(margin - y, -self.delta, self.delta), np.ones_like(margin)
 
     def best(self, rest: Floats, weight: Floats, ridge: float, output: int) -> float:
-        """Where the derivative, and that of half the ridge times v^2, vanish."""
+        """Where the derivative of the loss plus half the ridge times v^2 is 0."""
 
         def slope(v: float) -> float:
             return float(weight @ self.derivatives(np.asarray(v), rest)[0] + ridge * v)
@@ -185,19 +185,19 @@ class Huber(Location):
         zero = [0.0] if ridge > 0 else []
         ends = np.concatenate([rest[weight > 0], zero])
         low, high = float(ends.min()), float(ends.max())
-        if low == high or slope(low) >= 0:  # but for rounding, it is not above 0 there
+        if low == high or slope(low) >= 0:  # up to rounding, it is at most 0 there
             return low
         return float(brentq(slope, low, high, xtol=1e-300, maxiter=1000))
 
 
 @dataclass(frozen=True)
 class PseudoHuber(Huber):
-    """XGBoost's smooth relative: delta^2 (sqrt(1 + ((y - F) / delta)^2) - 1)."""
+    """XGBoost's smooth variant: delta^2 (sqrt(1 + ((y - F) / delta)^2) - 1)."""
 
     name = "pseudo-Huber loss"
 
     def value(self, margin: Floats, y: Floats) -> Floats:
-        """As above."""
+        """The formula of the class."""
         root = np.sqrt(1 + ((margin - y) / self.delta) ** 2)
         return np.asarray(self.delta**2 * (root - 1).sum(axis=1))
 
@@ -208,14 +208,14 @@ class PseudoHuber(Huber):
 
 
 class LogLoss(Loss):
-    """Minus the log probability of what is true; ``bound`` is that of its second derivative."""
+    """Minus the log probability of the truth; ``bound`` bounds its second derivative."""
 
     name = "log loss"
     bound: ClassVar[float]
 
     @property
     def curvature(self) -> float:
-        """The bound, in units of the margin."""
+        """The bound of the second derivative, in units of the margin."""
         return self.bound * self.scale**2
 
     @abstractmethod
@@ -229,7 +229,7 @@ class LogLoss(Loss):
 
 
 class Logistic(LogLoss):
-    """Log loss of a sigmoid, of each output by itself: no p (1 - p) is above a quarter."""
+    """Log loss of a sigmoid, for each output on its own: p (1 - p) is at most a quarter."""
 
     bound = 0.25
 
@@ -239,7 +239,7 @@ class Logistic(LogLoss):
         return np.asarray((np.logaddexp(0.0, scaled) - y * scaled).sum(axis=1))
 
     def probability(self, scaled: Floats) -> Floats:
-        """The probability of each output by itself."""
+        """The probability of each output on its own."""
         return np.asarray(expit(scaled))
 
 
@@ -249,7 +249,7 @@ class Softmax(LogLoss):
     bound = 0.5
 
     def value(self, margin: Floats, y: Floats) -> Floats:
-        """Log sum exp(F), less F of the row's class."""
+        """Log sum exp(F), minus the F of the row's class."""
         scaled = margin * self.scale
         return np.asarray(logsumexp(scaled, axis=1) - (y * scaled).sum(axis=1))
 
@@ -266,33 +266,34 @@ class Pinball(Location):
 
     name = "pinball loss"
     may_overshoot = False
-    #: No quadratic lies above it and touches it at its kink.
+    #: No quadratic bounds it from above and touches it at its kink.
     curvature = np.inf
 
     @property
     def factor(self) -> float:
-        """Summaries have the loss of predictions."""
+        """Summaries report the loss of predictions."""
         return self.scale
 
     def part(self, output: int, width: int) -> Self:
-        """With the levels of some outputs."""
+        """The loss with the levels of some outputs."""
         several = len(self.levels) > 1
         return replace(self, levels=self.levels[output : output + width]) if several else self
 
     def value(self, margin: Floats, y: Floats) -> Floats:
-        """The loss of each output at its level, summed."""
+        """The loss of each output at its level, summed over outputs."""
         level, above = np.array(self.levels), y - margin
         return np.asarray(np.maximum(level * above, (level - 1) * above).sum(axis=1))
 
     def derivatives(self, margin: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """The slope (at the kink, that below y), and 0."""
+        """The slope (at the kink: that for y below) and 0."""
         level = np.array(self.levels)
         return (margin > y) - level, np.zeros_like(margin)
 
     def aim(self, rest: Floats, weight: Floats) -> Floats:
-        """A Newton step for the loss with its kink made round: within h its slope changes evenly.
+        """A Newton step for the loss with a rounded kink: within h of it the slope is linear.
 
-        H is such that it holds a part of the rows, the larger the closer the level is to a half.
+        h is chosen such that a certain fraction of the rows is within it, largest for a level of
+        one half.
         """
         level = np.broadcast_to(np.array(self.levels), rest.shape[1])
         part = np.minimum(AT_KINK * np.minimum(level, 1 - level), 0.5)
@@ -308,7 +309,7 @@ class Pinball(Location):
 
 
 def weighted_quantile(values: Floats, weight: Floats, level: float) -> float:
-    """The quantile of weighted values; the middle where all between two of them are equally good.
+    """The quantile of weighted values; where an interval minimises the loss, its middle.
 
     Examples
     --------
@@ -327,16 +328,16 @@ def weighted_quantile(values: Floats, weight: Floats, level: float) -> float:
     return float(0.5 * values[order[low]] + 0.5 * values[order[high]])
 
 
-# By the name of the link.
+# Losses by the name of the link.
 LOG_LOSSES: dict[str, type[Loss]] = {"sigmoid": Logistic, "softmax": Softmax}
-# By their names in recipes.
+# Losses by their names in recipes.
 HUBER = {"Huber": Huber, "pseudo-Huber": PseudoHuber}
 
 
 def loss_of(ensemble: Ensemble) -> Loss:
-    """The loss that a model was trained on, as its link and its recipe tell it.
+    """The loss that a model was trained on, according to its link and its recipe.
 
-    The squared error where they tell nothing, and for leaves that are frequencies of classes.
+    The squared error if they say nothing, and for leaves that are class frequencies.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What refitting can be told, and what it reports."""
+"""Options of refitting, and the summary that it returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from knothole.threads import threads_of
 Method = Literal["auto", "tree", "forest", "boosting"]
 Objective = Literal["auto", "expected", "deployed"]
 
-#: Options that are one of a few words.
+#: Options that are one of a few strings.
 CHOICES: dict[str, tuple[str, ...]] = {
     "method": get_args(Method),
     "objective": get_args(Objective),
@@ -99,7 +99,7 @@ class RefitOptions:
 
     @property
     def threads(self) -> int | None:
-        """How many threads ``n_jobs`` stands for; None for the default."""
+        """Number of threads for ``n_jobs``; None for the default."""
         return threads_of(self.n_jobs)
 
     def changed(self, **options: Any) -> RefitOptions:

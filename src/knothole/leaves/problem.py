@@ -1,12 +1,12 @@
 """A model and its targets, in the form in which leaves are solved for.
 
-Trees are either *averaged* (forests, bags, single trees without a base score: every tree predicts
-y by itself) or *added up* on top of a base. In formulas, theta is what a leaf adds to the margin,
-its value times its tree's weight, and the ridge draws it towards the *start* of its tree: 0, but
-where a model has no base score its leaves carry the mean of y, and shrinking them to 0 would pull
-every prediction there. So averaged trees start from the mean (from the frequencies of the classes,
+Trees are either *averaged* (forests, bags, single trees without a base score: every tree predicts y
+by itself) or *added up* on top of a base. In formulas, theta is what a leaf adds to the margin: its
+value times its tree's weight. The ridge shrinks theta towards the *start* of its tree. That is 0
+where the model has a base score. Without one, the leaves include the mean of y, and shrinking them
+to 0 would shrink every prediction. So averaged trees start from the mean (from class frequencies,
 from the quantile that the model predicts), and so does the first tree of an output without a base.
-The paper has 0 for all of them.
+The paper uses 0 for all of them.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from knothole.leaves.losses import Loss, Pinball, loss_of
 from knothole.leaves.sums import ROUNDING, LeafSums
 from knothole.trees.ensemble import Ensemble
 
-# A learning rate is known well enough from so many rows.
+# The most rows for estimating a learning rate.
 RATE_ROWS = 20_000
-# A slope below this is not what boosting leaves behind.
+# A smaller slope is not the result of boosting.
 LEAST_RATE = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What is to be minimised.
+    """The minimisation problem.
 
     Attributes
     ----------
     ensemble : Ensemble
         Trees with a weight other than 0.
     loss : Loss
-        In the margin; averaged trees have the squared error of each tree by itself.
+        Of the margin; averaged trees have the squared error of each tree on its own.
     y : float64 (rows, outputs)
         Targets in units of the margin; 0 and 1 where the loss is a log loss or leaves are
         probabilities.
@@ -51,7 +51,7 @@ class Problem:
     probabilities : bool
         Whether leaves are class probabilities.
     start : float64 (trees, width)
-        What the ridge draws theta of each tree to.
+        What the ridge shrinks the theta of each tree towards.
     """
 
     ensemble: Ensemble
@@ -64,7 +64,7 @@ class Problem:
 
     @classmethod
     def of(cls, ensemble: Ensemble, y: Any, row_weight: Floats) -> Problem:
-        """The problem of an ensemble and its targets, one for each weight."""
+        """The problem of an ensemble and targets, with one weight for each row."""
         loss = loss_of(ensemble)
         averaged = is_averaged(ensemble)
         encoded = margin_targets(ensemble, y, len(row_weight))
@@ -85,20 +85,20 @@ class Problem:
 
     @property
     def leaf_start(self) -> Floats:
-        """What the ridge draws each leaf's theta to, (leaves, width)."""
+        """What the ridge shrinks each leaf's theta towards, (leaves, width)."""
         return np.asarray(self.start[self.ensemble.leaf_tree])
 
     @property
     def tree_unit(self) -> Floats:
-        """What one unit of a tree's own answer adds to theta, (leaves, 1)."""
+        """Theta per unit of a tree's own prediction, (leaves, 1)."""
         ensemble = self.ensemble
         unit = ensemble.tree_weight if self.averaged else np.ones(ensemble.n_trees)
         return np.asarray(unit[ensemble.leaf_tree][:, None])
 
     def tree_loss(self, sums: LeafSums, change: Floats) -> float:
-        """Expected loss of a row when trees answer by themselves, ``change`` above their start.
+        """Expected loss of a row if trees predict by themselves, ``change`` above their start.
 
-        The mean over trees that are averaged, the sum over trees of different outputs.
+        The mean over averaged trees, the sum over trees of different outputs.
         """
         start = self.ensemble.leaf_start
         if self.probabilities:
@@ -108,14 +108,14 @@ class Problem:
         return float(self.combined(losses))
 
     def combined(self, losses: Floats) -> Floats:
-        """Loss of a row, from those of trees by themselves (trees, ...)."""
+        """Loss of a row, from those of the trees on their own (trees, ...)."""
         if self.averaged:
             return np.asarray(losses.mean(axis=0))
         return np.asarray(losses.sum(axis=0) + self.unserved_loss)
 
     @property
     def unserved_loss(self) -> float:
-        """Loss of a row in outputs that no tree adds to, where outputs do not meet."""
+        """Loss of a row in outputs without trees, if outputs are independent."""
         width = self.ensemble.value.shape[1]
         served = np.zeros(self.ensemble.n_outputs, dtype=np.bool_)
         served[self.ensemble.tree_output[:, None] + np.arange(width)] = True
@@ -125,7 +125,7 @@ class Problem:
 
     @property
     def offset(self) -> Floats:
-        """The margin when all leaves are at their start, (outputs,)."""
+        """The margin if all leaves are at their start, (outputs,)."""
         offset = self.ensemble.base.copy()
         for output, start in zip(self.ensemble.tree_output, self.start, strict=True):
             offset[output : output + len(start)] += start
@@ -135,17 +135,17 @@ class Problem:
         """Leaf values from theta."""
         weight = self.ensemble.tree_weight[self.ensemble.leaf_tree]
         value = theta / weight[:, None]
-        # A class that never reaches a leaf has probability 0 there, not what rounding leaves.
+        # A class that never reaches a leaf has probability 0 there, without rounding errors.
         return np.asarray(np.where(value < ROUNDING, 0.0, value) if self.probabilities else value)
 
     def groups(self) -> list[NDArray[np.intp]]:
-        """Trees by the outputs that they serve; the squared losses of groups do not meet."""
+        """Trees grouped by the outputs that they serve; the squared loss is a sum over groups."""
         output = self.ensemble.tree_output
         return [np.flatnonzero(output == first) for first in np.unique(output)]
 
 
 def is_averaged(ensemble: Ensemble) -> bool:
-    """Whether the trees' answers are averaged: equal weights that sum to 1, no base, no link."""
+    """Whether the trees are averaged: equal weights that sum to 1, no base, no link."""
     return (
         ensemble.link.linear
         and not ensemble.base.any()
@@ -155,7 +155,7 @@ def is_averaged(ensemble: Ensemble) -> bool:
 
 
 def _start(ensemble: Ensemble, averaged: bool, mean: Floats) -> Floats:
-    """What the ridge draws each tree's theta to, (trees, width)."""
+    """What the ridge shrinks each tree's theta towards, (trees, width)."""
     width = ensemble.value.shape[1]
     outputs = ensemble.tree_output[:, None] + np.arange(width)
     if averaged:
@@ -172,7 +172,7 @@ def _start(ensemble: Ensemble, averaged: bool, mean: Floats) -> Floats:
 def margin_of(ensemble: Ensemble, mean: Floats) -> Floats:
     """The constant margin that predicts the mean of the encoded targets.
 
-    Frequencies of classes are kept away from 0 and 1: a logarithm is taken.
+    Class frequencies are kept away from 0 and 1, because their logarithm is taken.
     """
     if ensemble.link.linear:
         return mean
@@ -184,13 +184,13 @@ def margin_of(ensemble: Ensemble, mean: Floats) -> Floats:
 
 
 def margin_targets(ensemble: Ensemble, y: Any, rows: int) -> Floats:
-    """Targets (rows, outputs) in units of the margin, where they are numbers."""
+    """Numeric targets (rows, outputs) in units of the margin."""
     encoded = encode(ensemble, y, rows)
     return encoded / ensemble.link.scale if ensemble.link.linear else encoded
 
 
 def encode(ensemble: Ensemble, y: Any, rows: int) -> Floats:
-    """Targets as (rows, outputs): numbers, or 0 and 1 of classes."""
+    """Targets as (rows, outputs): numbers, or 0 and 1 for classes."""
     table = in_rows(y, rows)
     if ensemble.classes is not None:
         return _one_hot(ensemble, table)
@@ -209,7 +209,7 @@ def encode(ensemble: Ensemble, y: Any, rows: int) -> Floats:
 
 
 def in_rows(y: Any, rows: int, name: str = "y") -> NDArray[Any]:
-    """Targets of so many rows, (rows, targets)."""
+    """Targets (rows, targets), one row for each of the ``rows``."""
     values = np.asarray(y)
     if values.ndim not in (1, 2) or len(values) != rows:
         raise InvalidInput(
@@ -232,7 +232,7 @@ def numbers(y: NDArray[Any], name: str = "y") -> Floats:
 
 
 def _one_hot(ensemble: Ensemble, table: NDArray[Any]) -> Floats:
-    """Ones in the outputs of each row's classes."""
+    """1 for the classes of each row, 0 for others."""
     classes = ensemble.classes or ()
     lists = classes if isinstance(classes[0], tuple) else (classes,)
     if table.shape[1] != len(lists):
@@ -254,7 +254,7 @@ def _labels(y: NDArray[Any], labels: Sequence[Hashable]) -> Floats:
 
 
 def codes(y: NDArray[Any], labels: Sequence[Hashable]) -> NDArray[np.intp]:
-    """The place of each label among ``labels``."""
+    """The position of each label in ``labels``."""
     code = {label: i for i, label in enumerate(labels)}
     try:
         return np.array([code[label] for label in y.tolist()], dtype=np.intp)
@@ -266,22 +266,22 @@ def codes(y: NDArray[Any], labels: Sequence[Hashable]) -> NDArray[np.intp]:
 
 
 def rate_of_leaves(problem: Problem, matrix: Floats, ridge: float) -> float | None:
-    """The learning rate of a boosted model, as its leaves tell it, above 0 and at most 1.
+    """The learning rate of a boosted model, estimated from its leaves, above 0 and at most 1.
 
-    Boosting gives each tree a part of its best values, the rate: small steps are how such models
-    are kept from overfitting, and trees that were grown for small steps are no good for large ones.
-    Few formats keep the rate, but leaves do. With g and h the first and second derivative of the
-    loss at the margin of the trees before, the step that suits leaf l best is
+    Boosting gives each tree only a part, the rate, of its best values. Small steps keep such models
+    from overfitting, and trees that were grown for small steps are no good for large ones. Few
+    formats store the rate, but the leaves reveal it. With g and h the first and second derivative
+    of the loss at the margin of the trees before, the best step of leaf l is
 
         s_l = -sum_n g_n / (lambda + sum_n h_n)    over the rows n in the leaf,
 
-    and what the model has there is theta_l = rate * s_l. Rows that a model was not trained on, or
-    of which each tree saw a sample, blur this, so the rate is the slope of theta on s, by least
-    squares with the curvature lambda + sum_n h_n as the weight of a leaf. For models of quantiles,
-    s_l is the quantile of what the trees before leave of y, and the rows are the weight.
+    and the model has theta_l = rate * s_l. Rows that the model was not trained on, or that a tree
+    did not see, blur this; so the rate is the slope of theta on s, by least squares with the
+    curvature lambda + sum_n h_n as the weight of a leaf. For quantile models, s_l is the quantile
+    of the residuals of the trees before, and the weight is the number of rows.
 
-    The model adds its trees up. NaN in the rows goes where the model itself sends it. None where
-    the leaves have nothing to do with the targets.
+    The trees of the model must be added up. NaN in the rows goes where the model sends it. None if
+    the leaves are unrelated to the targets.
 
     Examples
     --------

@@ -27,11 +27,11 @@ from knothole.missingness.inference import NATIVE
 from knothole.out_of_core.partitions import Partition, Sample, weights_of
 from knothole.trees.ensemble import Ensemble, some_trees
 
-# Leaves of trees that serve the same outputs which are solved for at once: 3 GB.
+# The most leaves of trees with common outputs that are solved for at once: 3 GB.
 FOREST_LEAVES = 20_000
-# A learning rate that leaves the expected loss above the old leaves' is raised by this factor.
+# Factor by which a learning rate is raised if the expected loss is above that of the old leaves.
 RAISE = 1.25
-# Learning rates to choose from where nothing tells the model's own, by held-out rows.
+# Learning rates to choose from on held-out rows, if the model's own is unknown.
 RATES = (0.03, 0.1, 0.3, 1.0)
 
 
@@ -45,12 +45,11 @@ class Refitted:
         The same trees with new leaf values; :func:`knothole.trees.read.write` puts them into
         the user's own model.
     density : Density
-        For predictions: the one given, over X alone unless it was given with a target. Where that
-        has "not recorded" as a state and every NaN is integrated over, one that was learned without
-        it.
+        For predictions: the given one, over X alone unless it was given with a target. If it has
+        the state "not recorded" but every NaN is integrated over, one that was learned without it.
     joint : Density
-        What missing values of training rows were integrated under: over (X, y) if conditioned on
-        the target.
+        The density under which missing training values were integrated: over (X, y) if conditioned
+        on the target.
     summary : RefitSummary
     """
 
@@ -71,7 +70,7 @@ def refit(
     integration: Literal["auto", "exact", "monte-carlo"] = "auto",
     drawn: Sample | None = None,
 ) -> Refitted:
-    """Leaf values that suit rows with missing values (Props. 2 to 4, and a step past them).
+    """Leaf values for rows with missing values (Props. 2 to 4, and a move beyond them).
 
     Regressions (identity link) minimise the expected loss that they were trained on: squared error,
     the pinball loss of quantiles and absolute errors, Huber losses. Averaged classifiers have the
@@ -154,7 +153,7 @@ def refit(
 
     value, new = ensemble.value.copy(), problem.values(solution.theta)
     unreached = solution.summary.unreached
-    if options.ridge == 0:  # leaves that nothing was learned about keep their values
+    if options.ridge == 0:  # leaves without evidence keep their values
         new[unreached] = part.value[unreached]
     value[leaves] = new
     summary = replace(solution.summary, unreached=leaves[unreached], conditioned=known.form)
@@ -168,10 +167,10 @@ def _summands(
     y: NDArray[Any],
     offset: Floats,
 ) -> Summands | None:
-    """The rows of a part of a table; None where there are none.
+    """The rows of a partition to sum over; None if there are none.
 
-    ``y`` are the targets in memory, which the density that is ``known`` has learned, and ``offset``
-    is taken off targets.
+    ``y`` are the targets in memory, which the ``known`` density was fitted with; ``offset`` is
+    subtracted from targets.
     """
     _, table, part_y, _ = part
     if not len(table):
@@ -186,7 +185,7 @@ def _summands(
 
 
 def resolved(options: RefitOptions, problem: Problem) -> RefitOptions:
-    """The options with a ridge, a method and an objective that are not "auto"."""
+    """The options with a ridge, a method and an objective in place of "auto"."""
     method = choose_method(options, problem)
     return options.changed(
         ridge=choose_ridge(options, problem),
@@ -196,10 +195,10 @@ def resolved(options: RefitOptions, problem: Problem) -> RefitOptions:
 
 
 def choose_ridge(options: RefitOptions, problem: Problem) -> float:
-    """A number. By default none for trees that are averaged, whose leaves may hold a single row.
+    """The ridge. By default 0 for averaged trees, whose leaves may hold a single row.
 
     A single classification tree is the exception: nothing else keeps its probabilities from 0.
-    None for quantiles either: no library has one for the quantiles of its leaves.
+    It is 0 for quantiles too: no library has a ridge for quantiles in leaves.
     """
     if options.ridge != "auto":
         return float(options.ridge)
@@ -209,7 +208,7 @@ def choose_ridge(options: RefitOptions, problem: Problem) -> float:
 
 
 def choose_method(options: RefitOptions, problem: Problem) -> Literal["tree", "forest", "boosting"]:
-    """Each tree by itself where that is possible, otherwise in turn."""
+    """Each tree on its own if that is possible, otherwise in turn."""
     closed = problem.loss.name == "squared error" or isinstance(problem.loss, Location)
     alone = problem.averaged or (closed and all(len(trees) == 1 for trees in problem.groups()))
     if options.method == "auto":
@@ -242,7 +241,7 @@ def choose_method(options: RefitOptions, problem: Problem) -> Literal["tree", "f
 def choose_objective(
     options: RefitOptions, problem: Problem, method: str
 ) -> Literal["expected", "deployed"]:
-    """Deployed, where leaves can move; without conditioning on the target, the paper's."""
+    """Deployed if leaves can move; without conditioning on the target, the paper's objective."""
     obstacle = None
     if problem.probabilities or not problem.ensemble.link.linear:
         obstacle = "the model predicts probabilities, whose leaves do not move this way"
@@ -258,11 +257,10 @@ def choose_objective(
 
 
 def choose_rates(options: RefitOptions, problem: Problem, matrix: Floats) -> tuple[float, ...]:
-    """Learning rates to boost with, one after the other until the loss does not rise.
+    """Learning rates for boosting, to try until the loss does not increase.
 
-    The rate that is given, or the model's own and larger ones; methods other than boosting take
-    whole steps. The model's own is what its library tells, else what its leaves tell; none where
-    nothing tells it.
+    The given rate, or the model's own and larger ones; 1 for other methods. The model's own rate
+    is from its library or estimated from its leaves; without either the result is empty.
     """
     if options.method != "boosting":
         return (1.0,)
@@ -286,9 +284,9 @@ def _cross_validated_rate(
     options: RefitOptions,
     weight: Floats,
 ) -> float:
-    """The learning rate whose leaves are best for rows that they were not learned from.
+    """The learning rate whose leaves have the least loss on held-out rows.
 
-    For a comparison of rates it need not be the density over (X, y).
+    To compare rates, the density need not be the one over (X, y).
     """
     chosen = sample_rows(len(matrix))
     plain = options.changed(condition_on_target=False, verbose=False)

@@ -1,6 +1,6 @@
-"""The leaves of least expected loss: tree by tree, all at once, or each tree after the others.
+"""Find the leaves with the least expected loss: tree by tree, all at once, or by boosting.
 
-Exactly where the density allows, from sums that are gathered in chunks of rows; by draws otherwise.
+Exactly where the density allows it, from sums gathered in chunks of rows; otherwise by draws.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from knothole.out_of_core.partitions import Partitions
 from knothole.progress import bar
 from knothole.trees.ensemble import some_trees
 
-# Pairs of leaves are integrated exactly up to so many rows times pairs of trees, and so many
-# leaves of trees that serve the same outputs.
+# Pairs of leaves are integrated exactly up to this number of rows times pairs of trees, and up to
+# this number of leaves of trees that serve the same outputs.
 EXACT_WORK, EXACT_LEAVES = 2_000_000, 4096
-# Leaves are known only so well: a rise of the expected loss by less than this part does not count.
+# Leaves are estimates: a relative increase of the expected loss by less than this is ignored.
 NO_RISE = 1e-3
 
 
 class Solution(NamedTuple):
-    """Theta of all leaves, the learning rates of the trees (trees,), and how they were found."""
+    """Theta of all leaves, the learning rate of each tree (trees,), and a summary."""
 
     theta: Floats
     rates: Floats
@@ -54,10 +54,10 @@ def solve(
     rates: tuple[float, ...],
     everything: Partitions | None = None,
 ) -> Solution:
-    """The leaves with the least expected loss, by the method of the options (which is not "auto").
+    """Find the leaves with the least expected loss, by the method of the options (not "auto").
 
-    ``rates`` are learning rates to boost with, one after the other until the loss does not rise;
-    ``everything`` has the summands of all rows, where those in memory are a sample of them.
+    ``rates`` are learning rates for boosting, tried one after the other until the loss does not
+    increase. ``everything`` has the summands of all rows if those in memory are only a sample.
     """
     squared = problem.loss.name == "squared error"
     if options.method == "tree" and isinstance(problem.loss, Location) and everything is None:
@@ -93,7 +93,7 @@ def _by_sums(
     options: RefitOptions,
     everything: Partitions | None,
 ) -> Solution:
-    """The formula of Prop. 2; expected losses are measured on draws that took no part."""
+    """Prop. 2 from sums; if they are drawn, the loss is measured on draws that took no part."""
     y, weight, threads = problem.y - problem.offset, problem.row_weight, options.threads
     ridge = float(options.ridge)
     fresh: list[LeafSums] = []
@@ -120,11 +120,11 @@ def _by_sums(
 def _leaf_by_leaf(
     problem: Problem, expectation: Expectation, evidence: Evidence, options: RefitOptions
 ) -> Solution:
-    """The best value of each leaf under a loss whose best value is no mean.
+    """The best value of each leaf under a loss whose best constant is not the mean.
 
-    A leaf minimises sum_n w_n r_n(leaf) loss(y_n - v) over v: at the weighted quantile of its rows,
-    or where the derivative of a Huber loss vanishes. That takes all rows of a leaf at once, not
-    sums that can be gathered in chunks.
+    A leaf minimises sum_n w_n r_n(leaf) loss(y_n - v) over v: the weighted quantile of its rows, or
+    the point where the derivative of a Huber loss is 0. That takes all rows of a leaf at once, so
+    it cannot be gathered in chunks.
     """
     ensemble, ridge = problem.ensemble, float(options.ridge)
     change, rest = _tree_values(problem), problem.y - problem.offset
@@ -158,7 +158,7 @@ Entries = tuple[NDArray[Any], NDArray[Any], Floats]  # leaf (in its tree), row a
 def _entries_by_tree(
     problem: Problem, expectation: Expectation, evidence: Evidence, options: RefitOptions
 ) -> Iterator[tuple[int, Entries, DrawnLeaves | None]]:
-    """Weighted entries of each tree's leaves, and draws that took no part if they are drawn."""
+    """Weighted entries of each tree's leaves, and fresh draws if entries are drawn."""
     if expectation.exact:
         for tree, matrix in probabilities_by_tree(expectation, evidence, options.threads):
             flat = matrix.tocoo()
@@ -178,7 +178,7 @@ def _losses(
     entries: Entries,
     fresh: DrawnLeaves | None,
 ) -> Floats:
-    """Expected loss when a tree predicts by itself, summed over rows: one, or one a group."""
+    """Expected loss if a tree predicts by itself, summed over rows; one number, or one a group."""
     if fresh is None:
         leaf, row, weight = entries
         return np.array([weight @ loss.value(value[leaf], rest[row])]) * loss.factor
@@ -193,9 +193,9 @@ def _solution_of_trees(
     losses: Floats,
     exact: bool,
 ) -> Solution:
-    """The solution of trees that each predict y by itself, ``change`` above their start.
+    """The solution if each tree predicts y by itself, ``change`` above its start.
 
-    ``losses`` are of a row with the old and the new leaves, (1 or groups of draws, 2).
+    ``losses``: mean loss with the old and with the new leaves, (1 or groups of draws, 2).
     """
     summary = RefitSummary(
         method="tree",
@@ -211,14 +211,14 @@ def _solution_of_trees(
 
 
 def _tree_values(problem: Problem) -> Floats:
-    """What the old leaves of each tree predict by themselves, above their start."""
+    """Predictions of each tree's old leaves by themselves, minus their start."""
     return np.asarray((problem.theta - problem.leaf_start) / problem.tree_unit)
 
 
 def _drawn_twice(
     expectation: Expectation, evidence: Evidence, weight: Floats, options: RefitOptions
 ) -> tuple[DrawnLeaves, DrawnLeaves]:
-    """Draws to learn from, and others to measure losses by."""
+    """Draws to learn from, and other draws to measure losses on."""
     engine, threads = expectation.monte_carlo, options.threads
     drawn = DrawnLeaves(engine, evidence, weight, threads=threads)
     return drawn, DrawnLeaves(engine, evidence, weight, draws.WORDS, threads=threads)
@@ -235,7 +235,7 @@ def _by_systems(
     rates: tuple[float, ...],
     everything: Partitions | None,
 ) -> Solution:
-    """Exactly: one system of equations for each group of trees that serve the same outputs."""
+    """Exact solution: one linear system for each group of trees that serve the same outputs."""
     rows = Summands(evidence, problem.y - problem.offset, problem.row_weight)
     start, ridge = problem.leaf_start, float(options.ridge)
     theta, reached = np.empty_like(start), np.empty(len(start))
@@ -282,7 +282,7 @@ def _by_draws(
     options: RefitOptions,
     rates: tuple[float, ...],
 ) -> Solution:
-    """By draws; the expected loss is measured on draws that took no part."""
+    """Solution by draws; the expected loss is measured on draws that took no part."""
     engine, weight, threads = expectation.monte_carlo, problem.row_weight, options.threads
     ridge, n_trees, rate = float(options.ridge), problem.ensemble.n_trees, 1.0
     with bar("rows", len(weight), verbose=options.verbose) as advance:
@@ -299,7 +299,7 @@ def _by_draws(
     else:
         theta = draws.forest(problem, drawn, ridge)
     before = after = np.array([np.nan])
-    if options.objective == "expected":  # else the deployed loss is reported
+    if options.objective == "expected":  # otherwise the deployed loss is reported
         other = DrawnLeaves(engine, evidence, weight, draws.WORDS, threads)
         before, after = (
             draws.loss_by_group(problem, other, each) * problem.loss.factor / weight.sum()
@@ -323,10 +323,10 @@ def _without_a_rise(
     old_loss: Callable[[], float],
     rates: tuple[float, ...],
 ) -> tuple[Floats, float]:
-    """Theta of the first learning rate that does not raise the loss; and the rate.
+    """Theta and rate, for the first learning rate that does not increase the loss.
 
-    Where larger ones do not lower it any more, that of the one before. ``solved`` gives theta and
-    its loss. A rate that was given is not compared with the model's old leaves.
+    If larger rates stop reducing it, the last rate that did. ``solved`` returns theta and its loss.
+    A rate given by the caller is not compared with the old leaves.
     """
     (theta, loss), best = solved(rates[0]), rates[0]
     enough = old_loss() * (1 + NO_RISE) if len(rates) > 1 else np.inf
@@ -341,7 +341,7 @@ def _without_a_rise(
 
 
 def standard_error(values: Floats) -> float:
-    """Standard error of the mean of independent values; 0 for a single, exact one."""
+    """Standard error of the mean of independent values; 0 for a single value."""
     if len(values) < 2 or not np.isfinite(values).all():
         return 0.0 if len(values) < 2 else float("nan")
     return float(values.std(ddof=1) / np.sqrt(len(values)))

@@ -1,17 +1,17 @@
-"""Sums over rows from which leaves are solved for under the expected squared loss.
+"""Sums over rows from which leaves are computed under the expected squared loss.
 
 With r_i(n) the probability of leaf i given row n, and r_ij(n) that of leaves i and j together,
 
     M_ij = sum_n r_ij(n),    B_i = sum_n y_n r_i(n).
 
-One tree (Prop. 2) needs the diagonal of M alone: theta_l = B_l / (lambda + M_ll). In an averaged
-forest every tree predicts y by itself, and the sums of all trees are gathered at once. All leaves
-of a forest at once (Prop. 3) solve (M + lambda I) theta = B. Boosting (Prop. 4) solves the same
-system one tree at a time, each given the ones before it:
+A single tree (Prop. 2) needs only the diagonal of M: theta_l = B_l / (lambda + M_ll). In an
+averaged forest every tree predicts y by itself, and the sums of all trees are gathered at once. All
+leaves of a forest at once (Prop. 3) solve (M + lambda I) theta = B. Boosting (Prop. 4) solves the
+same system one tree at a time, given the trees before:
 
     theta_l = (B_l - sum_{j in earlier trees} theta_j M_lj) / (lambda + M_ll),
 
-since no row is in two leaves of one tree. Here theta is what a leaf adds to the margin: its value
+because no row is in two leaves of one tree. Here theta is what a leaf adds to the margin: its value
 times its tree's weight.
 
 The sums are gathered in chunks and added up: in memory, from files, or by workers.
@@ -38,20 +38,20 @@ from knothole.progress import Advance, silent
 from knothole.threads import over_chunks
 from knothole.trees.ensemble import Ensemble, some_trees
 
-# Shares of classes below this part of a leaf's weight are rounding.
+# A class with a smaller share of a leaf's weight is a rounding error.
 ROUNDING = 1e-12
-# Matrices of pairs of leaves that are summed in the end.
+# Number of partial matrices of pairs of leaves.
 PARTS = 4
-# Eigenvalues below this part of the largest, times the size, are rounding.
+# Smaller eigenvalues, relative to the largest times the size, are rounding errors.
 EPSILON = 1e-13
-# Leaf probabilities of trees that are held together; a sample of rows tells how many there are.
+# The most leaf probabilities in memory at once; a sample of rows shows how many trees that is.
 ENTRIES = 1 << 25
 SAMPLE = 512
 
 
 @dataclass(frozen=True, eq=False)
 class Summands:
-    """Rows to add up: what they say, their targets (rows, outputs), and their weights."""
+    """Rows to sum over: their evidence, targets (rows, outputs) and weights."""
 
     evidence: Evidence
     y: Floats
@@ -61,20 +61,20 @@ class Summands:
         return len(self.y)
 
     def __getitem__(self, part: slice) -> Summands:
-        """Some of the rows, next to each other."""
+        """Some consecutive rows."""
         return Summands(self.evidence[part], self.y[part], self.weight[part])
 
 
 @dataclass(frozen=True, eq=False)
 class LeafSums:
-    """Weighted sums over rows for every leaf, which add up (:func:`knothole.arrays.joined`).
+    """Weighted sums over rows for every leaf; they can be added (:func:`knothole.arrays.joined`).
 
     Attributes
     ----------
     weight : float64 (leaves,)
         sum_n w_n r_l(n).
     target : float64 (leaves, width)
-        sum_n w_n y_n r_l(n), of the outputs that the leaf's tree serves.
+        sum_n w_n y_n r_l(n), for the outputs that the leaf's tree serves.
     square : float64 (trees,)
         sum_n w_n |y_n|^2 over the outputs that the tree serves.
     total : float64 (trees,)
@@ -103,7 +103,7 @@ class LeafSums:
     def gathered(
         cls, engine: Engine, rows: Summands, threads: int | None = None, advance: Advance = silent
     ) -> Self:
-        """Sums over rows; ``advance`` is told how many are done."""
+        """Sums over rows; ``advance`` is called with the number of finished rows."""
 
         def work(start: int, stop: int) -> LeafSums:
             advance(amount=stop - start)
@@ -118,22 +118,22 @@ class LeafSums:
         return np.flatnonzero(self.weight <= 0)
 
     def solve(self, ridge: float) -> Floats:
-        """Prop. 2: theta (leaves, width); 0 where no row comes and ``ridge`` is 0."""
+        """Prop. 2: theta (leaves, width); 0 if no row reaches the leaf and ``ridge`` is 0."""
         total = self.weight + ridge
         return np.asarray(self.target / np.where(total > 0, total, 1.0)[:, None])
 
     def tree_losses(self, value: Floats, leaf_start: Ints) -> Floats:
-        """Expected squared error of each tree by itself, summed over rows, (trees,)."""
+        """Expected squared error of each tree on its own, summed over rows, (trees,)."""
         terms = (self.weight[:, None] * value**2 - 2 * self.target * value).sum(axis=1)
         return np.asarray(self.square + np.add.reduceat(terms, leaf_start[:-1]))
 
     def cross_entropy(self, value: Floats, mean: Floats, leaf_start: Ints) -> Floats:
-        """Expected cross-entropy of each tree by itself, summed over rows, (trees,).
+        """Expected cross-entropy of each tree on its own, summed over rows, (trees,).
 
-        Targets are classes as ones and zeros, and probabilities of leaves, less their ``mean``.
+        Targets are 0 or 1 for each class, and leaves probabilities, both minus ``mean``.
         """
         share = self.target + self.weight[:, None] * mean
-        # What rounding leaves of a class that never reaches a leaf is not compared with log 0.
+        # The rounded share of a class that never reaches a leaf is not compared with log 0.
         share[share <= ROUNDING * self.weight[:, None]] = 0.0
         with np.errstate(divide="ignore"):
             logs = np.where(share > 0, np.log(np.maximum(value + mean, 0.0)), 0.0)
@@ -143,12 +143,12 @@ class LeafSums:
 
 @dataclass(frozen=True, eq=False)
 class LeafSystem(LeafSums):
-    """The sums of trees that serve the same outputs, and M.
+    """The sums for trees that serve the same outputs, with M.
 
     Attributes
     ----------
     pairs : float64 (leaves, leaves)
-        M where leaf i's tree comes before leaf j's, and its diagonal; zeros below.
+        M if leaf i's tree comes before leaf j's, and its diagonal; zeros below.
     """
 
     pairs: Floats
@@ -157,9 +157,9 @@ class LeafSystem(LeafSums):
     def gathered(
         cls, engine: Engine, rows: Summands, threads: int | None = None, advance: Advance = silent
     ) -> Self:
-        """The system of rows; ``advance`` is told how many are done."""
+        """The sums over rows; ``advance`` is called with the number of finished rows."""
         assert isinstance(engine, ExactEngine)
-        # One matrix for each of a fixed number of parts, whatever the threads: the same bits.
+        # A fixed number of partial matrices, for the same bits with any number of threads.
         chunks = -(-len(rows) // engine.chunk)
         size = engine.chunk * max(1, -(-chunks // PARTS))
 
@@ -176,13 +176,14 @@ class LeafSystem(LeafSums):
         return cls(sums.weight, sums.target, sums.square, sums.total, pairs)
 
     def solve(self, ridge: float) -> Floats:
-        """Prop. 3: theta of all leaves at once, (leaves, width); the shortest if M is singular."""
+        """Prop. 3: theta of all leaves at once, (leaves, width); of least norm if M is singular."""
         return symmetric_solver(self.pairs, ridge)(self.target)
 
     def solve_in_turn(self, leaf_start: Ints, ridge: float, learning_rate: float = 1.0) -> Floats:
-        """Prop. 4: theta tree by tree, (leaves, width); 0 where no row comes and ridge is 0.
+        """Prop. 4: theta tree by tree, (leaves, width); 0 if no row reaches the leaf and ridge is
+        0.
 
-        ``learning_rate`` is the part of its best values that each tree takes on.
+        ``learning_rate``: the fraction of its best values that each tree is given.
         """
         theta = np.zeros_like(self.target)
         for first, stop in pairwise(leaf_start.tolist()):
@@ -201,8 +202,8 @@ class LeafSystem(LeafSums):
 def symmetric_solver(upper: Floats, ridge: float) -> Callable[[Floats], Floats]:
     """Solve systems with a symmetric positive semidefinite matrix plus ``ridge`` on its diagonal.
 
-    ``upper`` is the matrix with zeros below its diagonal. Without a ridge solutions are those of
-    least norm: eigenvectors whose eigenvalues are rounding are left out.
+    ``upper`` is the matrix with zeros below its diagonal. Without a ridge, the solution has the
+    least norm: eigenvectors whose eigenvalues are rounding errors are left out.
     """
     matrix = upper + np.triu(upper, 1).T
     if ridge > 0:
@@ -216,7 +217,7 @@ def symmetric_solver(upper: Floats, ridge: float) -> Callable[[Floats], Floats]:
 def gathered_in_parts(
     kind: type[LeafSums], rows: Partitions, expectation: Expectation
 ) -> Any:  # of this kind
-    """Sums over all rows of a table in parts, which are :class:`Summands`."""
+    """The sum over all partitions of a table, which hold :class:`Summands`."""
     return rows.summed(_gathered, kind, expectation)
 
 
@@ -232,7 +233,7 @@ def _sums_of(engine: Engine, rows: Summands) -> tuple[Floats, Floats, Floats, Fl
 
 
 def squares_of(ensemble: Ensemble, y: Floats, row_weight: Floats) -> tuple[Floats, Floats]:
-    """Sums that no leaf takes part in: of w |y|^2 and of w, (trees,) each."""
+    """Sums that do not depend on leaves: of w |y|^2 and of w, (trees,) each."""
     squares = np.append(0.0, np.cumsum(row_weight @ y**2))
     width = ensemble.value.shape[1]
     served = squares[ensemble.tree_output + width] - squares[ensemble.tree_output]
@@ -244,7 +245,7 @@ def probabilities_by_tree(
 ) -> Iterator[tuple[int, sparse.csr_matrix]]:
     """Each tree and its leaf probabilities, (rows, leaves of the tree).
 
-    They are computed for as many trees together as have about :data:`ENTRIES` entries.
+    Computed for as many trees at a time as have about :data:`ENTRIES` entries.
     """
     n_rows, n_trees = len(evidence.points), expectation.ensemble.n_trees
     some = evidence[np.arange(0, n_rows, -(-n_rows // SAMPLE))]

@@ -1,23 +1,23 @@
-"""What a missing value means: was it lost, or never recorded? By Bayes' rule, row by row.
+"""Infer what a missing value means, lost or never recorded, by Bayes' rule for each row.
 
-A density knows which variables are *nullable* (they were missing in training), and how probable
-"not recorded" is, given everything else. Suppose that a recorded value is lost with probability r,
+A density knows which variables are *nullable* (they were missing in training), and the probability
+of "not recorded" given everything else. Suppose that a recorded value is lost with probability r,
 independently of the others. Then a missing value of a nullable variable has likelihood 1 if it was
 not recorded, and r if it was; a missing value of any other variable has likelihood r, an observed
-one 1 - r. What r is, nobody knows: a row has *hypotheses* (:class:`~.evidence.Hypotheses`), whose
-prior is a :class:`LossPrior`, and an answer is the mean over them.
+one 1 - r. The rate r is unknown: a row has *hypotheses* (:class:`~.evidence.Hypotheses`), with a
+:class:`LossPrior` as their prior, and an answer is the mean over their posterior.
 
 =============  ====================================================================================
-nothing        Nothing was lost: r = 0, which is how the model itself takes a missing value.
+nothing        Nothing was lost: r = 0, which is how the model itself reads a missing value.
 column         A single variable was lost in all rows, and nothing else.
-scattered      r has a Beta prior. A row's likelihood is a polynomial of r, of degree n for n
+scattered      r has a Beta prior. A row's likelihood is a polynomial in r, of degree n for n
                missing nullable variables, times powers of r and 1 - r: Gauss-Jacobi quadrature with
                (n + 1) / 2 nodes, rounded up, integrates it exactly. Every node is a hypothesis;
-               of more than :data:`NODES` two are made, with the same first three moments.
+               more than :data:`NODES` are replaced by two with the same first three moments.
 =============  ====================================================================================
 
-Where a single value is missing for an unknown reason, all hypotheses together are one: they say
-with which odds it is not recorded.
+If only one value is missing for an unknown reason, all hypotheses are merged into one: the odds
+that it was not recorded.
 """
 
 from __future__ import annotations
@@ -36,28 +36,29 @@ from knothole.columns.columns import Variable
 from knothole.columns.evidence import NOT_RECORDED, Evidence, Hypotheses
 from knothole.errors import InvalidInput
 
-#: How missing values of nullable variables are taken.
+#: How missing values of nullable variables are read.
 NanPolicy = Literal["infer", "lost", "native"]
 
-# Rates that a row is answered for where losses are scattered. Where more would be exact, from four
-# missing values on, these have the same mean, variance and third moment given the row.
+# The most rates for which a row is predicted if losses are scattered. Where exactness needs more,
+# from four missing values on, two rates with the same mean, variance and third moment replace them.
 NODES = 2
-# Hypotheses that are less probable than this are left out: that changes no probability by more.
+# Less probable hypotheses are dropped; no probability changes by more.
 LEAST = 1e-9
-# Rows whose hypotheses are asked about at once.
+# Rows per evaluation of the density.
 ROWS = 4096
 
 
 @dataclass(frozen=True)
 class LossPrior:
-    """What may have been lost before a row came, each with its probability.
+    """The prior probability of each way in which values may have been lost.
 
     Attributes
     ----------
     nothing, column : float
-        The probability that nothing was lost, or a single variable. Otherwise losses are scattered.
+        The probabilities that nothing, or a single variable, was lost; otherwise losses are
+        scattered.
     a, b : float
-        The Beta distribution of r, the probability that a value was lost, where losses are
+        Parameters of the Beta prior of r, the probability that a value was lost, where losses are
         scattered.
     """
 
@@ -67,7 +68,7 @@ class LossPrior:
     b: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what is no prior."""
+        """Refuse parameters that do not make a prior."""
         shares = self.nothing, self.column, 1 - self.nothing - self.column
         if not all(-1e-12 <= each <= 1 for each in shares):
             raise InvalidInput(
@@ -83,9 +84,9 @@ class LossPrior:
         return max(0.0, round(1.0 - self.nothing - self.column, 12))
 
 
-#: What is taken to be lost unless y tells more.
+#: The prior unless y is given to choose another.
 DEFAULT_PRIOR = LossPrior(column=0.3)
-#: What is chosen from, by y; None: a missing value says nothing.
+#: The priors to choose from, given y; None: a missing value says nothing.
 PRIORS: dict[str, LossPrior | None] = {
     "a column, or scattered": DEFAULT_PRIOR,
     "scattered": LossPrior(),
@@ -100,13 +101,13 @@ class Reading:
 
     Attributes
     ----------
-    policy : {"infer", "lost", "native"}
-        "infer": by Bayes' rule. "lost": the density knows no nullable variables. "native": they
+    "infer": by Bayes' rule. "lost": the density has no nullable variables. "native": not
+    recorded, unless the caller marks the values as lost.
         were not recorded, unless the caller says that they were lost.
     prior : LossPrior or None
         None: a missing value says nothing.
     rates : float64 (variables,) or None
-        Instead of a prior, the probability with which each variable is lost in every row.
+        In place of a prior: the probability with which each variable is lost in every row.
     """
 
     policy: NanPolicy = "infer"
@@ -121,10 +122,10 @@ class Reading:
         lost: Mask | None = None,
         absent: Sequence[int] = (),
     ) -> Evidence:
-        """Evidence with what its missing values say.
+        """The evidence, with what missing values say about nullable variables.
 
-        ``lost`` (rows, columns) marks values that are known to have been lost, ``absent`` columns
-        that the table did not have.
+        ``lost`` (rows, columns) marks values that are known to be lost; ``absent`` lists columns
+        that the table does not have.
         """
         evidence, unknown, known = reasons(evidence, variables, lost, absent)
         if self.policy != "infer" or not unknown.any():
@@ -138,7 +139,7 @@ class Reading:
         point = not_recorded_points(variables)
         nullable = np.array([v.nullable for v in variables])
         unrecorded = nullable & (evidence.points[:, : len(variables)] == point)
-        observed = (~missing & ~unrecorded).sum(axis=1)  # what was not recorded cannot be lost
+        observed = (~missing & ~unrecorded).sum(axis=1)  # an unrecorded value cannot be lost
         return infer(density, evidence, unknown, others, observed, point, self.prior)
 
 
@@ -148,12 +149,12 @@ def reasons(
     lost: Mask | None = None,
     absent: Sequence[int] = (),
 ) -> tuple[Evidence, Mask, Mask]:
-    """Why variables are missing, as far as the caller says: the arguments of :meth:`Reading.read`.
+    """Why variables are missing, as far as is known; the arguments are those of ``Reading.read``.
 
     Returns
     -------
     evidence : Evidence
-        With what is known to be lost.
+        With values that are known to be lost.
     unknown, known : bool (rows, variables)
         Nullable variables that are missing for an unknown reason, and variables (missing or not)
         whose reason is known.
@@ -163,7 +164,7 @@ def reasons(
     missing = np.isnan(evidence.points[:, :n])
     known = np.array([any(c in absent for c in v.columns) for v in variables])
     known = np.broadcast_to(known, missing.shape)
-    # Of a one-hot group that is observed in part, it is known that it was recorded.
+    # A partly observed one-hot group was recorded.
     asked = missing & nullable
     for v, rows, _ in evidence.restricted():
         asked[rows, v] = False
@@ -177,14 +178,14 @@ def reasons(
     return evidence, asked & ~known, known
 
 
-#: By Bayes' rule, and as the model itself takes missing values.
+#: By Bayes' rule; and as the model itself reads missing values.
 INFER, NATIVE = Reading(), Reading("native")
 
 
 def _at_rates(
     evidence: Evidence, unknown: Mask, rates: Floats, variables: Sequence[Variable]
 ) -> Evidence:
-    """Evidence where each variable is lost with a probability of its own."""
+    """Evidence if each variable has a known probability of being lost."""
     n = len(variables)
     odds = np.ones_like(evidence.points) if evidence.odds is None else evidence.odds.copy()
     points = evidence.points.copy()
@@ -203,11 +204,11 @@ def infer(
     not_recorded: Floats,
     prior: LossPrior,
 ) -> Evidence:
-    """The evidence with the hypotheses of each row, each with its probability given the row.
+    """The evidence with the hypotheses of each row and their posterior probabilities.
 
-    ``unknown`` (rows, variables) are the values that are missing for an unknown reason, ``lost``
-    (rows,) the number of variables that are missing because they must have been lost, ``observed``
-    the number of those that were not.
+    ``unknown`` (rows, variables) marks values that are missing for an unknown reason; ``lost``
+    (rows,) counts variables that must have been lost, ``observed`` (rows,) those that certainly
+    were not.
     """
     n_rows, counts = len(unknown), unknown.sum(axis=1)
     key = np.stack([lost, observed, counts], axis=1)
@@ -220,7 +221,7 @@ def infer(
     for number, (rates, log_prior, which) in enumerate(made):
         rows, n = asked[kind.reshape(-1) == number], len(rates)
         rate[rows, :n], weight[rows, :n] = rates, log_prior
-        # The variables that are missing, in their order, and after them none.
+        # The row's missing variables first.
         where = np.argsort(~unknown[rows], axis=1, kind="stable")[:, : kinds[number, 2]]
         where = np.hstack([where, np.full((len(rows), 1), -1)])
         gone[rows, :n] = where[:, which]
@@ -231,7 +232,7 @@ def infer(
         rows = several[start : start + ROWS]
         row, place = np.nonzero(possible.chance[rows])
         weight[rows[row], place] += density.log_evidence(asking[rows].cases()[2])
-    # A row that the density holds to be impossible says nothing.
+    # A row that is impossible under the density keeps its prior.
     impossible = np.isneginf(weight).all(axis=1)
     weight[impossible] = before[impossible]
     weight[counts == 0, 0] = 0.0
@@ -250,17 +251,17 @@ def infer(
 def acquired(
     density: Any, evidence: Evidence, known: Mask, points: Floats
 ) -> tuple[Evidence, Floats]:
-    """The evidence once some missing values become known, and how probable these values are.
+    """The evidence once some missing values become known, and the probability of these values.
 
-    That a value turns out to have been recorded, or not, tells of what happened to the row:
-    hypotheses have their probabilities given the values, too.
+    Whether a value turns out to have been recorded changes the hypotheses: their probabilities
+    become those given the values.
 
     Parameters
     ----------
     density : Density
     evidence : Evidence
     known : bool (rows, variables)
-        Missing variables that become known; those of the others are not looked at.
+        Missing variables that become known; those of other variables are ignored.
     points : float64 (rows, variables)
         Their values.
 
@@ -268,7 +269,7 @@ def acquired(
     -------
     evidence : Evidence
     log_p : float64 (rows,)
-        Log probability of the values, but for a constant of each row's.
+        Log probability of the values, up to a constant for each row.
     """
     told = evidence.hidden(known)
     told = replace(told, points=np.where(known, points, told.points))
@@ -280,7 +281,7 @@ def acquired(
     unrecorded = not_recorded_points(density.columns_.variables)
     for v in np.flatnonzero(known[:, : len(unrecorded)].any(axis=0)).tolist():
         own, none = known[row, v], after.points[:, v] == unrecorded[v]
-        # A hypothesis may say that nothing was recorded, or how likely that is.
+        # A hypothesis may imply that nothing was recorded, or a probability of that.
         log_p[own & ~np.isnan(before.points[:, v]) & ~none] = -np.inf
         if before.odds is not None:
             with np.errstate(divide="ignore"):
@@ -303,7 +304,7 @@ def acquired(
 
 
 def _ordered(hypotheses: Hypotheses) -> Hypotheses:
-    """The most probable first, and no more than some row has."""
+    """Sorted by probability, descending, with no more columns than some row needs."""
     chance = hypotheses.chance
     order = np.argsort(-chance, axis=1, kind="stable")
     order = order[:, : int(np.count_nonzero(chance, axis=1).max(initial=1))]
@@ -316,12 +317,12 @@ def _ordered(hypotheses: Hypotheses) -> Hypotheses:
 
 
 def _normalised(chance: Floats) -> Floats:
-    """Probabilities of rows, whose sums have the same bits however many zeros follow them."""
+    """Normalised rows; the bits of the sums do not depend on how many zeros follow."""
     return np.asarray(chance / np.cumsum(chance, axis=1)[:, -1:])
 
 
 def _two_nodes(chance: Floats, rate: Floats) -> tuple[Floats, Floats]:
-    """Two rates instead of many, with the same mean, variance and third moment; the rest 0."""
+    """Replace rates by two with the same mean, variance and third moment; the rest become 0."""
     total = chance.sum(axis=1, keepdims=True)
     share = chance / np.where(total > 0, total, 1.0)
     mean = (share * rate).sum(axis=1, keepdims=True)
@@ -329,7 +330,7 @@ def _two_nodes(chance: Floats, rate: Floats) -> tuple[Floats, Floats]:
     third = (share * (rate - mean) ** 3).sum(axis=1, keepdims=True)
     spread = np.sqrt(variance)
     skew = np.divide(third, spread**3, out=np.zeros_like(third), where=variance > 0) / 2
-    above = skew + np.sqrt(skew**2 + 1)  # the two of them multiply to -1
+    above = skew + np.sqrt(skew**2 + 1)  # the product of the two is -1
     part = 1 / (1 + above**2)
     out, rates = np.zeros_like(chance), rate.copy()
     out[:, :2] = total * np.hstack([part, 1 - part])
@@ -344,37 +345,37 @@ def _two_nodes(chance: Floats, rate: Floats) -> tuple[Floats, Floats]:
 def _hypotheses(
     lost: int, observed: int, n: int, prior: LossPrior
 ) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Rates, log weights before the density is asked, and which missing variable is gone (or -1).
+    """Rates, log prior weights, and which missing variable is lost for certain (or -1).
 
-    Of a row of which ``n`` variables are missing for an unknown reason.
+    For rows in which ``n`` variables are missing for an unknown reason.
     """
     rate: list[float] = []
     weight: list[float] = []
     gone: list[int] = []
     if prior.nothing > 0 and lost == 0:
         rate, weight, gone = [0.0], [float(np.log(prior.nothing))], [-1]
-    if prior.column > 0 and lost <= 1:  # a missing variable that is nullable, or the other one
+    if prior.column > 0 and lost <= 1:  # the lost one is nullable, or it is the other one
         out = list(range(n)) if lost == 0 else [-1]
         column = float(np.log(prior.column / (lost + observed + n)))
         rate, weight, gone = rate + [0.0] * len(out), weight + [column] * len(out), gone + out
-    # Where the prior rules out everything else, losses are scattered all the same.
+    # If the prior rules out everything else, losses count as scattered.
     if prior.scattered > 0 or not weight:
         a, b = prior.a + lost, prior.b + observed
         nodes, log_share = gauss_jacobi(a, b, n // 2 + 1)
-        # The logarithm of B(a, b) / B(prior.a, prior.b), a ratio of products.
+        # log(B(a, b) / B(prior.a, prior.b)), as a ratio of products.
         of_nodes = np.log(prior.scattered or 1.0) + np.log(prior.a + np.arange(lost)).sum()
         of_nodes += np.log(prior.b + np.arange(observed)).sum()
         of_nodes -= np.log(prior.a + prior.b + np.arange(lost + observed)).sum()
-        # A case is asked for with odds of 1 / r for "not recorded": that is r**-n of its weight.
+        # The density is evaluated with odds of 1 / r for "not recorded": a factor r**n is missing.
         of_nodes = of_nodes + log_share + n * np.log(nodes)
         rate, weight = [*nodes.tolist(), *rate], [*of_nodes.tolist(), *weight]
         gone = [-1] * len(nodes) + gone
     rates, weights, which = np.array(rate), np.array(weight), np.array(gone)
     if n > 1:
         return rates, weights, which
-    # A single missing value: all hypotheses say with which odds it is not recorded, and together
-    # that is one hypothesis. Where it is gone whatever it was, recorded or not is as likely; at
-    # rate 0 nothing was recorded.
+    # A single missing value: each hypothesis gives odds that it was not recorded, and together they
+    # are one hypothesis. If the variable is lost for certain, its odds are even; at rate 0 nothing
+    # was recorded.
     recorded = np.where(rates > 0, weights, np.where(which == 0, weights, -np.inf))
     with np.errstate(divide="ignore"):
         not_recorded = np.where(rates > 0, weights - np.log(rates), weights)
@@ -386,12 +387,12 @@ def _hypotheses(
 
 @lru_cache(maxsize=4096)
 def gauss_jacobi(a: float, b: float, n: int) -> tuple[Floats, Floats]:
-    """Nodes and log weights of quadrature under a Beta(a, b) density.
+    """Nodes and log weights of Gauss quadrature under a Beta(a, b) density.
 
-    Exact for polynomials of degree 2 n - 1. The nodes are those of Golub and Welsch. Weights are
-    normalised, and their logarithms come from the orthonormal polynomials p_k at the nodes, as
-    -log(sum of p_k**2): a product of many small rates is largest at nodes of tiny weights, which
-    eigenvectors have no correct digit of.
+    Exact for polynomials up to degree 2 n - 1. The nodes are computed by Golub and Welsch's
+    method. The weights sum to 1; their logarithms are -log(sum of p_k**2) with the orthonormal
+    polynomials p_k at the nodes: a product of many small rates is largest at nodes of tiny weights,
+    which have no correct digit if computed from eigenvectors.
 
     Examples
     --------
@@ -410,33 +411,33 @@ def gauss_jacobi(a: float, b: float, n: int) -> tuple[Floats, Floats]:
     if n > 1:
         beside[0] = 4 * a * b / ((a + b) ** 2 * (a + b + 1))
     beside = np.sqrt(beside)
-    x = np.linalg.eigvalsh(np.diag(middle) + np.diag(beside, -1))  # it reads the lower half
+    x = np.linalg.eigvalsh(np.diag(middle) + np.diag(beside, -1))  # uses the lower triangle
     before, now = np.zeros(n), np.ones(n)
     squares, scale = np.ones(n), np.zeros(n)
     for i in range(n - 1):
         further = (x - middle[i]) * now - (beside[i - 1] * before if i else 0.0)
         before, now = now, further / beside[i]
         squares = squares + now**2
-        large = np.sqrt(squares)  # so that nothing overflows
+        large = np.sqrt(squares)  # avoids overflow
         before, now, squares, scale = before / large, now / large, np.ones(n), scale + np.log(large)
     return (1.0 + x) / 2, -2 * scale - np.log(squares)
 
 
-# Sweeps over the columns to learn their loss rates by, and the change at which they stop.
+# Passes over the variables to estimate their loss rates, and the change at which they end.
 SWEEPS, CHANGE = 20, 1e-3
-# Rates that are looked at, from 0 to 1. All that lower log p by less than FIT are as good; where
-# these are further apart than APART, nothing is known.
+# Grid of rates from 0 to 1. Rates within FIT of the best log likelihood fit equally well; if
+# these span more than APART, the rate is unknown.
 GRID, FIT, APART = 201, 2.0, 0.5
 
 
 def learn_rates(
     density: Any, evidence: Evidence, unknown: Mask, variables: Sequence[Variable]
 ) -> tuple[Floats, Mask]:
-    """The probability with which each variable is lost, and which of them rows cannot tell.
+    """The probability with which each variable is lost, and which ones cannot be determined.
 
-    By maximum likelihood, one variable after the other until none changes: a row in which it is
-    missing has likelihood r p(row) + (1 - r) p(row, not recorded), one in which it is observed
-    1 - r. Variables that are not nullable are lost where they are missing.
+    Maximum likelihood, one variable at a time until none changes: a row in which it is missing
+    has likelihood r p(row) + (1 - r) p(row, not recorded), one in which it is observed 1 - r. The
+    rate of a variable that is not nullable is the share of rows in which it is missing.
     """
     missing = np.isnan(evidence.points[:, : len(variables)])
     nullable = np.array([v.nullable for v in variables])
@@ -453,7 +454,7 @@ def learn_rates(
             points[:, v] = not_recorded_points(variables)[v]
             share = np.exp(
                 density.log_evidence(replace(plain, points=points)) - density.log_evidence(plain)
-            )  # of "not recorded"
+            )  # p(row, not recorded)
             share = np.nan_to_num(np.minimum(share, 1.0), nan=1.0)
             observed = np.count_nonzero(~missing[:, v])
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -467,7 +468,7 @@ def learn_rates(
 
 
 def lost_probability(density: Any, evidence: Evidence, nullable: Mask) -> Floats:
-    """The probability that each missing value was recorded, and lost, (rows, variables).
+    """The probability that each missing value was recorded and then lost, (rows, variables).
 
     NaN where a value is observed.
     """

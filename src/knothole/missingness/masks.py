@@ -20,7 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# Halvings of the bracket of an intercept: down to the last bit of a float64.
+# Bisection steps for an intercept: down to the last bit of a float64.
 _HALVINGS = 80
 
 
@@ -33,7 +33,7 @@ def mcar(X: Any, rate: float, seed: int, *, one_hot: OneHotGroups | None = None)
     Parameters
     ----------
     X : numpy array or pandas DataFrame
-        It is not changed.
+        Not changed.
     rate : float
         Probability that an entry goes missing, 0 to 1.
     seed : int
@@ -43,7 +43,7 @@ def mcar(X: Any, rate: float, seed: int, *, one_hot: OneHotGroups | None = None)
 
     Returns
     -------
-    The same kind of table with missing values; columns of whole numbers or booleans that lose an
+    The same kind of table with missing values; integer and boolean columns that lose an
     entry become float.
 
     Examples
@@ -56,12 +56,12 @@ def mcar(X: Any, rate: float, seed: int, *, one_hot: OneHotGroups | None = None)
 
 
 def mcar_mask(X: Any, rate: float, seed: int, *, one_hot: OneHotGroups | None = None) -> Mask:
-    """Where :func:`mcar` makes entries missing."""
+    """The mask of :func:`mcar`: True where an entry goes missing."""
     return _table(_mcar, X, rate, seed, one_hot=one_hot).mask()
 
 
 def mcar_probability(X: Any, rate: float, *, one_hot: OneHotGroups | None = None) -> Floats:
-    """How likely :func:`mcar` is to make each entry missing."""
+    """The probability with which :func:`mcar` makes each entry missing."""
     return _table(_mcar, X, rate, 0, one_hot=one_hot).probability()
 
 
@@ -129,12 +129,12 @@ def mar(
 
 
 def mar_mask(X: Any, rate: float, seed: int, **options: Any) -> Mask:
-    """Where :func:`mar` makes entries missing; it takes the same options."""
+    """The mask of :func:`mar`, which has the same options."""
     return _table(_mar, X, rate, seed, **options).mask()
 
 
 def mar_probability(X: Any, rate: float, seed: int, **options: Any) -> Floats:
-    """How likely :func:`mar` is to make each entry missing; it takes the same options."""
+    """The probability with which :func:`mar` makes each entry missing; it has the same options."""
     return _table(_mar, X, rate, seed, **options).probability()
 
 
@@ -190,7 +190,7 @@ def mnar(
     tail : {"upper", "lower", "both"}
         Of the cut-off: which values can go missing.
     share : float, optional
-        Of the cut-off: how many can, at least ``rate``.
+        With ``kind="quantile"``: the share of values that can go missing, at least ``rate``.
     one_hot, reference, mechanism
         As for :func:`mar`.
 
@@ -207,12 +207,12 @@ def mnar(
 
 
 def mnar_mask(X: Any, rate: float, seed: int, **options: Any) -> Mask:
-    """Where :func:`mnar` makes entries missing; it takes the same options."""
+    """The mask of :func:`mnar`, which has the same options."""
     return _table(_mnar, X, rate, seed, **options).mask()
 
 
 def mnar_probability(X: Any, rate: float, seed: int, **options: Any) -> Floats:
-    """How likely :func:`mnar` is to make each entry missing; it takes the same options."""
+    """The probability with which :func:`mnar` makes each entry missing; it has the same options."""
     return _table(_mnar, X, rate, seed, **options).probability()
 
 
@@ -240,7 +240,7 @@ def _mnar(
     return p
 
 
-#: How far out in the tail a value is.
+#: How far a value lies in the tail.
 _EXTREME: dict[str, Callable[[Floats, float], Floats]] = {
     "upper": lambda scores, centre: scores,
     "lower": lambda scores, centre: -scores,
@@ -249,7 +249,7 @@ _EXTREME: dict[str, Callable[[Floats, float], Floats]] = {
 
 
 def _beyond(values: Floats, reference: Floats, share: float) -> Floats:
-    """Whether values are among the largest ``share`` of the reference; of ties, the fraction."""
+    """Whether values are among the largest ``share`` of the reference; a fraction for ties."""
     ordered = np.sort(reference)
     above = len(ordered) - np.searchsorted(ordered, values, side="right")
     equal = len(ordered) - np.searchsorted(ordered, values, side="left") - above
@@ -275,7 +275,7 @@ def outage(X: Any, columns: Sequence[str | int], *, one_hot: OneHotGroups | None
 def outage_mask(
     X: Any, columns: Sequence[str | int], *, one_hot: OneHotGroups | None = None
 ) -> Mask:
-    """Where :func:`outage` makes entries missing."""
+    """The mask of :func:`outage`: True where an entry goes missing."""
     if isinstance(columns, (str, int)):
         raise InvalidInput(f"columns must be a list of names or positions; got {columns!r}.")
     table = VariableTable(X, 0, one_hot)
@@ -288,7 +288,7 @@ def outage_mask(
 
 
 def _logistic(own: Floats, fitted: Floats, known: Mask, rate: float) -> Floats:
-    """Of each entry, expit(a + own): ``a`` makes it average to rate over the known reference."""
+    """expit(a + own) by entry, with ``a`` such that the mean over the reference is the rate."""
     from scipy.special import expit, logit
 
     if rate in (0.0, 1.0):
@@ -315,7 +315,7 @@ def _table(
     mechanism: int | None = None,
     **options: Any,
 ) -> VariableTable:
-    """The table whose variables go missing as a model, with options of its own, has it."""
+    """The table of variables, with their probabilities under a model and its options."""
     check_number("rate", rate, most=1)
     table = VariableTable(X, seed, one_hot, reference, mechanism)
     table.p = model(table, float(rate), **options)
@@ -326,9 +326,9 @@ def _table(
 
 
 def apply_mask(X: Any, mask: Mask) -> Any:
-    """Copy a table without the entries where the mask is True: NaN, or what the column has for it.
+    """A copy of a table with missing values where the mask is True.
 
-    Columns of whole numbers or booleans become float.
+    Integer and boolean columns become float.
 
     Examples
     --------
@@ -340,7 +340,7 @@ def apply_mask(X: Any, mask: Mask) -> Any:
         out = X.astype(np.float64) if X.dtype.kind in "biu" else X.copy()
         out[mask] = None if out.dtype == object else np.nan
         return out
-    import pandas as pd  # numpy arrays do without it
+    import pandas as pd  # not needed for numpy arrays
 
     if not isinstance(X, pd.DataFrame):
         raise InvalidInput(
@@ -353,9 +353,9 @@ def apply_mask(X: Any, mask: Mask) -> Any:
 
 
 class VariableTable:
-    """A table as points of its variables, and the reference the mechanism is fixed by.
+    """A table as points of its variables, and the reference that fixes the mechanism.
 
-    A mechanism sets ``p``, how likely each variable is to go missing in each row.
+    A mechanism sets ``p``, the probability that each variable goes missing in each row.
     """
 
     p: Floats
@@ -379,11 +379,11 @@ class VariableTable:
         self.reference_known = ~np.isnan(self.reference)
 
     def variable_of(self, column: str | int, parameter: str) -> int:
-        """Variable of a column that a parameter names."""
+        """Variable of a column given in a parameter."""
         return variable_of(column, self.columns.names, self.columns.variables, parameter)
 
     def drivers(self, observed: float | Sequence[str | int]) -> NDArray[np.intp]:
-        """Variables that stay observed."""
+        """Variables that stay observed and drive the others."""
         n = len(self.columns.variables)
         if isinstance(observed, (int, float)):
             check_number("observed", observed, above=0, below=1)
@@ -400,7 +400,7 @@ class VariableTable:
         return drivers
 
     def scores(self) -> tuple[Floats, Floats]:
-        """Points and reference, standardised: a category has a random number, a missing value 0."""
+        """Standardised points and reference; categories get random numbers, missing values 0."""
         own, fitted = self.points.copy(), self.reference.copy()
         for j, variable in enumerate(self.columns.variables):
             if variable.kind is Kind.CATEGORICAL:
@@ -417,20 +417,20 @@ class VariableTable:
         return np.nan_to_num((own - mean) / spread), np.nan_to_num((fitted - mean) / spread)
 
     def probability(self) -> Floats:
-        """How likely each entry is to go missing, (rows, columns)."""
+        """The probability that each entry goes missing, (rows, columns)."""
         return self.spread(self.p)
 
     def mask(self) -> Mask:
-        """A mask of the columns, drawn."""
+        """A random mask of the columns."""
         uniform = generator(self.seed, 1).random(self.p.shape)
         return self.spread(uniform < self.p) & ~np.isnan(self.matrix)
 
     def with_missing(self) -> Any:
-        """The table with missing values."""
+        """The table with random missing values."""
         return apply_mask(self.table, self.mask())
 
     def spread(self, of_variables: NDArray[Any]) -> NDArray[Any]:
-        """From variables to columns: the dummies of a one-hot group share what the group has."""
+        """From variables to columns: all dummies of a one-hot group get the group's entry."""
         out = np.empty((len(of_variables), len(self.columns)), dtype=of_variables.dtype)
         for j, variable in enumerate(self.columns.variables):
             out[:, list(variable.columns)] = of_variables[:, [j]]
@@ -440,8 +440,8 @@ class VariableTable:
 def generator(seed: int, stream: int) -> np.random.Generator:
     """A generator for one of the streams of a seed.
 
-    Draws of a mask have their own, so that they do not depend on how much randomness the mechanism
-    used.
+    Masks have a stream of their own, so that they do not depend on how many random numbers the
+    mechanism used.
     """
     check_whole("seed", seed, least=0)
     return np.random.default_rng([int(seed), stream])

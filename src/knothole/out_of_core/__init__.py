@@ -1,1 +1,1 @@
-"""Tables that need not fit in memory: files in chunks, and Dask collections."""
+"""Tables that do not fit in memory: files read in chunks, and Dask collections."""

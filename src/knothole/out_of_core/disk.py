@@ -1,7 +1,7 @@
-"""Objects that are too large for memory, in a file without a name.
+"""Large objects on disk, in temporary files without a name.
 
-Its space is free again once nothing refers to it any more, and when the process ends, however that
-is.
+The space is freed when nothing refers to an object any more, and when the process ends for whatever
+reason.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import weakref
 from itertools import accumulate
 from typing import Any, ClassVar
 
-# Of what is free on a disk, the share that may be taken.
+# Fraction of a disk's free space that may be used.
 SHARE = 0.5
-# Where arrays begin, in bytes.
+# Alignment of arrays in the file, in bytes.
 ALIGNED = 64
 
 
 def place(dask_worker: Any = None) -> str:
-    """Where files go: a Dask worker's own directory, or that of temporary files.
+    """The directory for files: a Dask worker's own, or that for temporary files.
 
-    The worker is given to what is run on it beside its tasks.
+    Dask passes the worker to functions run on it outside of its tasks.
     """
     try:
         from distributed import get_worker
@@ -35,12 +35,12 @@ def place(dask_worker: Any = None) -> str:
 
 
 def _up(number: int, step: int) -> int:
-    """The next multiple."""
+    """The next multiple of ``step``."""
     return -(-number // step) * step
 
 
 def room(dask_worker: Any = None) -> float:
-    """Bytes that may be written; none where nothing can be."""
+    """Bytes that may be written; 0 where writing is impossible."""
     try:
         where = place(dask_worker)
         with tempfile.TemporaryFile(dir=where):
@@ -50,7 +50,7 @@ def room(dask_worker: Any = None) -> float:
 
 
 class SpillFile:
-    """The file in which a process keeps all objects of one name."""
+    """The file of this process for all objects of one name."""
 
     _open: ClassVar[weakref.WeakValueDictionary[str, SpillFile]] = weakref.WeakValueDictionary()
     _opening = threading.Lock()
@@ -59,17 +59,17 @@ class SpillFile:
         self.file = tempfile.TemporaryFile(dir=place(), buffering=0)  # noqa: SIM115
         weakref.finalize(self, self.file.close)
         self._end = 0
-        self._free: list[tuple[int, int]] = []  # the size of something that is gone, and its place
-        self._lock = threading.RLock()  # a finalizer may come at any time
+        self._free: list[tuple[int, int]] = []  # size and position of freed space
+        self._lock = threading.RLock()  # a finalizer may run at any time
 
     @classmethod
     def called(cls, name: str) -> SpillFile:
-        """The one of this process that has this name."""
+        """The file of this name in the current process."""
         with cls._opening:
             return cls._open.get(name) or cls._open.setdefault(name, cls())
 
     def put(self, pieces: list[Any], starts: list[int], size: int) -> int:
-        """Where pieces were written, which start so far from there."""
+        """Write pieces at these offsets from a common start; returns the start."""
         with self._lock:
             fits = [one for one in self._free if one[0] == size]
             if fits:
@@ -85,19 +85,19 @@ class SpillFile:
         return start
 
     def free(self, size: int, start: int) -> None:
-        """Let something else be written there."""
+        """Mark space as free."""
         with self._lock:
             self._free.append((size, start))
 
 
 class _Mapped(mmap.mmap):
-    """A part of a file, for as long as there is an array of it; nothing else is written there."""
+    """A mapped part of a file; it is freed when no array refers to it any more."""
 
     spilled: Spilled
 
 
 class Spilled:
-    """An object on disk, in the file of a name. Pickles hold the object itself."""
+    """An object on disk, in the file of a name. Pickling it pickles the object itself."""
 
     def __init__(self, name: str, what: Any) -> None:
         arrays: list[pickle.PickleBuffer] = []
@@ -111,7 +111,7 @@ class Spilled:
         weakref.finalize(self, self._store.free, *self._place)
 
     def read(self) -> Any:
-        """The object, with mapped arrays: they take up memory for as long as they exist."""
+        """The object, with memory-mapped arrays: they use memory only while they exist."""
         size, start = self._place
         mapped = _Mapped(self._store.file.fileno(), size, access=mmap.ACCESS_COPY, offset=start)
         mapped.spilled, view = self, memoryview(mapped)

@@ -35,15 +35,15 @@ CHUNK = 20_000
 PARQUET = (".parquet", ".pq")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
-#: What standard input is called, once it is a file that can be read twice.
+#: Name of standard input, once it has been copied to a file that can be read twice.
 STDIN = "standard input"
 
-# How files of a directory that are tables end.
+# Suffixes of the files in a directory that are tables.
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 _SUFFIXES = {*PARQUET, *SEPARATORS, *JSON_LINES, *_COMPRESSED}
-# Bytes from the end of a file in which its last row begins.
+# The last row of a file must begin within this many bytes of its end.
 _LONGEST_ROW = 1 << 20
-# What pandas takes for a missing value in a CSV file.
+# Texts that pandas reads as missing values in a CSV file.
 _MISSING = {
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
     "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
@@ -60,14 +60,14 @@ class TableFile(ABC):
 
     @property
     def shown(self) -> str:
-        """Its name for messages."""
+        """The table's name in messages."""
         return shown(self.path)
 
     @abstractmethod
     def chunks(
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
-        """Parts of these columns with so many rows, and how much was read for each.
+        """Yield these columns in chunks of so many rows, with the amount read for each chunk.
 
         ``columns`` describe those among them that the model splits on, by name; anything else is
         taken as it is in the file.
@@ -77,7 +77,7 @@ class TableFile(ABC):
 def open_table(path: str | os.PathLike[str], missing: str | None = None) -> TableFile:
     """The table in a file, by its suffix; in all files of a directory, or that a pattern names.
 
-    ``missing`` is the text of cells that are missing values, beside those that are anyway.
+    ``missing`` is the text of missing cells, besides pandas' usual ones.
     """
     table = _open(Path(path))
     table.missing = missing
@@ -105,12 +105,12 @@ def _open(path: Path) -> TableFile:
 
 
 def shown(path: Path) -> str:
-    """A file's name for messages."""
+    """A file's name in messages."""
     return STDIN if path.stem == STDIN else str(path)
 
 
 class CsvFile(TableFile):
-    """A CSV file. Numbers are read as numbers; categories the way their levels are written."""
+    """A CSV file. Numbers are read as numbers, categories in the spelling of their levels."""
 
     def __init__(self, path: Path, separator: str) -> None:
         import pandas as pd
@@ -118,7 +118,7 @@ class CsvFile(TableFile):
         self.path, self._separator = path, separator
         self.size = path.stat().st_size
         with _parsing(path):
-            # Two rows without a header: a second one that is longer than the first is refused.
+            # Two rows without a header: pandas then refuses a second row longer than the first.
             start = pd.read_csv(
                 path, sep=separator, nrows=2, header=None, dtype=str, keep_default_na=False
             )
@@ -170,10 +170,10 @@ class CsvFile(TableFile):
                     before = file.tell()
 
     def _check_lengths(self) -> None:
-        """Refuse rows with too few fields; the entries that they lack would pass for missing.
+        """Refuse rows with too few fields, whose absent entries would pass for missing values.
 
-        pandas does not tell them from empty ones. It takes time, and is done only where the last
-        column has missing values at all.
+        pandas does not tell them from empty ones. The check takes time, and is only done if the
+        last column has missing values.
         """
         with _text(self.path, errors="replace", newline="") as file:
             rows = csv.reader(file, delimiter=self._separator)
@@ -186,7 +186,7 @@ class CsvFile(TableFile):
                     )
 
     def _check_end(self) -> None:
-        """Refuse a file whose last row is cut off: what it lacks would pass for missing values."""
+        """Refuse a file with a truncated last row: absent fields would pass for missing values."""
         with self.path.open("rb") as file:
             file.seek(max(0, self.size - _LONGEST_ROW))
             text = file.read().decode(errors="replace")
@@ -199,12 +199,12 @@ class CsvFile(TableFile):
 
 
 def _last_row(text: str, separator: str) -> list[str]:
-    """Fields of the row that a text ends with: line breaks within quotes do not begin one."""
+    """Fields of the last row of a text; line breaks within quotes do not end a row."""
     lines, quotes = text.split("\n"), 0
     for first in range(len(lines) - 1, -1, -1):
         quotes += lines[first].count('"')
         if quotes % 2 == 0:
-            # Quotes may also be inch marks, within fields: then a line break ends the row.
+            # Quotes within fields may also be inch marks: then a line break ends the row.
             with suppress(csv.Error):
                 return next(csv.reader(["\n".join(lines[first:])], delimiter=separator), [])
             break
@@ -212,7 +212,7 @@ def _last_row(text: str, separator: str) -> list[str]:
 
 
 class JsonLinesFile(TableFile):
-    """JSON lines: an object each, a row. A key that is not there, or null, is a missing value."""
+    """JSON lines: one object per row. A key that is absent or null is a missing value."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.size = path, 0
@@ -269,7 +269,7 @@ class ParquetFile(TableFile):
 
     def __init__(self, path: Path) -> None:
         arrow, self.path = pyarrow_for(path), path
-        with path.open("rb"):  # says what is wrong with the place itself
+        with path.open("rb"):  # reports a file that cannot be opened
             pass
         with _parsing(path):
             self._file = arrow.parquet.ParquetFile(path)
@@ -289,7 +289,7 @@ class ParquetFile(TableFile):
 
 
 class SeveralFiles(TableFile):
-    """Files with the same columns, one after the other, in the order of the numbers in names."""
+    """Several files with the same columns, sorted by the numbers in their names."""
 
     def __init__(self, path: Path, files: Sequence[Path]) -> None:
         if not files:
@@ -315,13 +315,13 @@ class SeveralFiles(TableFile):
 
 
 def _in_order(path: Path) -> list[tuple[int, int | str]]:
-    """By which "part.10" comes after "part.2"."""
+    """Sort key that puts "part.10" after "part.2"."""
     pieces = re.split(r"(\d+)", str(path))
     return [(0, int(piece)) if piece.isdigit() else (1, piece) for piece in pieces]
 
 
 def pyarrow_for(path: Path) -> Any:
-    """The library of Parquet files."""
+    """The pyarrow library, which reads Parquet files."""
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -333,7 +333,7 @@ def pyarrow_for(path: Path) -> Any:
 
 @contextmanager
 def _parsing(path: Path) -> Iterator[None]:
-    """Turns what parsers raise over a broken file into an error that says so."""
+    """Report errors of parsers as a damaged file."""
     try:
         yield
     except OSError as error:
@@ -350,16 +350,16 @@ def _parsing(path: Path) -> Iterator[None]:
 
 
 def _is_text(column: Column) -> bool:
-    """Whether the levels of a column are text (or hashes of text), and so is what a file holds."""
+    """Whether a column's levels are text (or hashes of text), and its file entries too."""
     levels = [level for level in column.levels if level is not None]
     numbers = all(isinstance(level, (bool, int, float, np.generic)) for level in levels)
     return column.kind is Kind.CATEGORICAL and bool(levels) and not numbers
 
 
 def _levels(column: Column) -> set[str]:
-    """Levels as a file spells them: one that is spelled "None" is not missing.
+    """Levels as a file spells them: a level spelled "None" is not a missing value.
 
-    A CatBoost model may know only the hashes of its levels.
+    Hashed levels, for which a CatBoost model has no names, are left out.
     """
     hashes = {level.hash for level in column.levels if isinstance(level, HashedLevel)}
     texts = {level for level in column.levels if isinstance(level, str)}
@@ -367,7 +367,7 @@ def _levels(column: Column) -> set[str]:
 
 
 def _text(path: Path, **options: Any) -> Any:
-    """A file of text, opened."""
+    """Open a text file, compressed or not."""
     opened = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zstd": _open_zstd}
     opening: Any = opened.get(_compression(path) or "", open)
     return opening(path, "rt", encoding="utf-8", **options)
@@ -384,11 +384,11 @@ def _compression(path: Path) -> Any:
 
 
 def is_path(table: Any) -> bool:
-    """Whether it is a path, and no table itself."""
+    """Whether it is a path, not a table."""
     return isinstance(table, (str, os.PathLike))
 
 
-#: Chunks of a file, as (table, targets, weights), from the beginning each time it is called.
+#: Yields the chunks of a file as (table, targets, weights), from the start at each call.
 Chunks = Callable[[], Iterator[tuple["pd.DataFrame", Any, Any]]]
 
 
@@ -401,18 +401,18 @@ def chunks_of(
     every: bool = False,
     also: Sequence[str] = (),
 ) -> tuple[TableFile, Chunks]:
-    """Open a path, and read it some rows at a time; rows are numbered throughout.
+    """Open a path to read it in chunks; rows are numbered throughout.
 
     Parameters
     ----------
     path : str or path
     columns : Columns, optional
-        A model's columns: those of the file that are read, unless ``every`` one is. Others are what
-        they look like, numbers or text.
+        A model's columns: the columns of the file to read, unless ``every`` is set. Other columns
+        are numbers or text, whichever they look like.
     also : sequence of str
         Further columns to read.
     y, weight : str, optional
-        Columns of the targets and of the weights.
+        Names of the columns with targets and weights.
     """
     import pandas as pd
 
@@ -458,7 +458,7 @@ def chunks_of(
 
 
 def _check_kinds(chunk: pd.DataFrame, numeric: dict[str, bool], where: str, shown: str) -> None:
-    """Refuse text where there were numbers before: 1 and "1" would be two categories."""
+    """Refuse text in a column that was numeric before: 1 and "1" would become two categories."""
     import pandas as pd
 
     for name in chunk.columns.astype(str):
@@ -476,10 +476,10 @@ def _check_kinds(chunk: pd.DataFrame, numeric: dict[str, bool], where: str, show
 def sampled(
     table: TableFile, names: Sequence[str], columns: Sequence[Column], rows: int, seed: int
 ) -> tuple[pd.DataFrame, int]:
-    """Rows of a file, in their order: all, or so many at random. Also how many there are.
+    """Rows of a file in order: all, or this many at random; and the total number of rows.
 
-    Every row gets a random number, and those with the smallest are drawn, so that memory holds no
-    more than the sample and a chunk.
+    Every row gets a random number, and the rows with the smallest ones are the sample. So only
+    the sample and one chunk are in memory.
     """
     import pandas as pd
 

@@ -1,12 +1,12 @@
-"""Questions about tables out of core: Dask collections, files, and tables sent to a cluster.
+"""Methods of a model for tables out of core: Dask collections, files, tables on a cluster.
 
-Answers to Dask collections are lazy ones, whose partitions are asked on the workers. Those to a
-file are in memory, the file's rows are not.
+Results for a Dask collection are lazy; its partitions are processed on the workers. Results for a
+file are in memory; its rows are read in chunks.
 
-A question is asked of a table without rows at once. So mistakes in it are told before anything is
-computed, and it shows what the answer is made of: whatever has rows there (Series, DataFrames,
-arrays; also in tuples and records of them) becomes a lazy one, the rest is as it is. The model is
-one key of the graph: it comes to each worker once, and is unpacked there once.
+A method is first called with a table without rows. So errors are raised before anything is
+computed, and the result shows its own structure: everything that has rows (Series, DataFrames,
+arrays; also inside tuples and records) becomes lazy, the rest is used as it is. The model is one
+key of the graph, so each worker receives and unpacks it once.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from knothole.progress import bar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The question whose answer is a table like X, other columns and all.
+# The method whose result is a table like X, with all of its columns.
 IMPUTE = "impute"
-# Tables on their way to a cluster for each thread of its workers, so that none waits.
+# Tables in transit to a cluster per thread of its workers, so that no thread waits.
 AHEAD = 2
 
 
 def lazily(method: F) -> F:
-    """Let a method that answers each row of a table by itself take paths and Dask collections."""
+    """Let a method that treats each row separately accept paths and Dask collections."""
     signature = inspect.signature(method)
 
     @wraps(method)
@@ -65,7 +65,7 @@ def lazily(method: F) -> F:
 
 
 def _of_file(ask: Callable[[Any], Any], columns: Columns, path: Any, every: bool) -> Any:
-    """What is asked of all rows of a file, of which a chunk at a time is in memory."""
+    """Call a method on all rows of a file, one chunk in memory at a time."""
     import pandas as pd
 
     opened, chunks = chunks_of(path, columns, every=every)
@@ -92,7 +92,7 @@ def _of_file(ask: Callable[[Any], Any], columns: Columns, path: Any, every: bool
 def _of_collection(
     model: Any, method: str, X: Any, options: dict[str, Any], lost: Any = None
 ) -> Any:
-    """A method of a model, asked of all partitions of a Dask collection; its answer is lazy."""
+    """Call a method of a model on all partitions of a Dask collection; the result is lazy."""
     import dask
 
     is_frame = hasattr(X, "_meta") and hasattr(X._meta, "columns")
@@ -101,10 +101,10 @@ def _of_collection(
     once = dask.delayed(packed(model), traverse=False, name=key("model"))
     imputes = method == IMPUTE
     ask = _question(method, options, template.dtypes if imputes and is_frame else None)
-    times = (options.get("n_draws") or 1) if imputes else 1  # a row's in the answer
+    times = (options.get("n_draws") or 1) if imputes else 1  # result rows per row
     wanted = _with_columns(X, model.columns_) if is_frame and not imputes else X
     if is_frame and hasattr(template, "iloc") and lost is None:
-        # Dask puts it into one task with the reading of a partition and what comes after it.
+        # Dask fuses this into one task with reading the partition and what follows.
         return wanted.map_partitions(
             ask, once, meta=template, enforce_metadata=False, clear_divisions=times > 1
         )
@@ -150,26 +150,26 @@ def _masks(lost: Any, X: Any, n: int) -> list[Any]:
 def _answer_to_no_rows(
     model: Any, method: str, X: Any, options: dict[str, Any], is_frame: bool
 ) -> Any:
-    """What is answered where there are no rows, of columns that have been checked."""
+    """The method's result for a table without rows, after the columns have been checked."""
     import pandas as pd
 
     columns: Columns = model.columns_
-    # The collection without its rows; an array's own has no columns either.
+    # The collection without rows; an array's own meta has no columns either.
     empty: Any = X._meta if is_frame else np.empty((0, X.shape[1]), X.dtype)
     for _ in raw_columns(columns.read(empty, options.get("absent", "error")), columns.names):
-        pass  # what is no column is refused
+        pass  # values of other kinds are refused
     if method == IMPUTE:
         return filled_meta(empty, columns, options.get("n_draws"))
     if not is_frame:
         empty = np.empty((0, len(columns)))
-    else:  # no levels, which may not be known before partitions are read
+    else:  # without levels, which may be unknown before partitions are read
         names = list(columns.names if columns.named else empty.columns)
         empty = pd.DataFrame(np.empty((0, len(names))), index=empty.index, columns=names)
     return getattr(model, method)(empty, **options)
 
 
 def _question(method: str, options: dict[str, Any], kinds: Any) -> Callable[..., Any]:
-    """A question, to be put to a partition on a worker; ``kinds`` are types told of its answer."""
+    """The function to run on each partition; ``kinds`` are data types announced for its result."""
     alone = options.get("threads") is None and options.get("n_jobs") is None
 
     def ask(
@@ -182,12 +182,12 @@ def _question(method: str, options: dict[str, Any], kinds: Any) -> Callable[...,
         answer = done(lambda rows: asked(rows, **own), number, part, alone=alone)
         return answer if kinds is None else as_told(answer, kinds)
 
-    ask.__name__ = f"knothole_{method}"  # for the dashboard
+    ask.__name__ = f"knothole_{method}"  # shown on the dashboard
     return ask
 
 
 def _with_columns(X: Any, columns: Columns) -> Any:
-    """A Dask DataFrame with no more columns than are needed."""
+    """A Dask DataFrame with only the columns that are needed."""
     labels = list(X.columns)
     if columns.named and labels != list(range(len(labels))):
         labels = [label for label in labels if str(label) in set(columns.names)]
@@ -195,12 +195,12 @@ def _with_columns(X: Any, columns: Columns) -> Any:
 
 
 def collected(parts: list[Any], empty: Any, divisions: Any = None, sizes: Any = None) -> Any:
-    """Delayed parts as one lazy Series, DataFrame or array, like one without rows."""
+    """Delayed parts as one lazy Series, DataFrame or array, modelled on one without rows."""
     if not isinstance(empty, np.ndarray):
         import dask
         import dask.dataframe as dd
 
-        # Columns of objects hold numbers, too: they must not become text.
+        # Object columns may hold numbers, which must not become text.
         with dask.config.set({"dataframe.convert-string": False}):
             return dd.from_delayed(parts, meta=empty, divisions=divisions, verify_meta=False)
     import dask.array as da
@@ -213,14 +213,14 @@ def collected(parts: list[Any], empty: Any, divisions: Any = None, sizes: Any = 
 
 
 def _in_row_blocks(X: Any) -> Any:
-    """An array whose blocks have all columns."""
+    """The array rechunked so that every block has all columns."""
     if X.ndim != 2:
         raise InvalidInput(f"X must have two dimensions, rows and columns; got {X.ndim}.")
     return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
 
 
 def packed(model: Any) -> bytes:
-    """A model as bytes, without its library's own, which answers do not need."""
+    """A model as bytes, without the library's own model, which predictions do not need."""
     import cloudpickle
 
     model = copy(model)
@@ -230,14 +230,14 @@ def packed(model: Any) -> bytes:
 
 @lru_cache(maxsize=4)
 def unpacked(model: bytes) -> Any:
-    """A model that :func:`packed` made bytes of; a worker keeps the last few."""
+    """The model that :func:`packed` made bytes of; a worker caches the last few."""
     import cloudpickle
 
     return cloudpickle.loads(model)
 
 
 def as_told(answer: Any, kinds: Any) -> Any:
-    """A filled partition with the types that were told before it was read."""
+    """A filled partition with the data types announced before it was read."""
     import pandas as pd
 
     unknown = [
@@ -250,7 +250,7 @@ def as_told(answer: Any, kinds: Any) -> Any:
 
 
 def _picked(answer: Any, path: tuple[Any, ...], start: float | None) -> Any:
-    """A part of an answer; in an array's block, rows are numbered from ``start``."""
+    """One part of a result; in an array's block, rows are numbered from ``start``."""
     for step in path:
         answer = answer[step] if isinstance(step, int) else getattr(answer, step)
     if start is not None and np.isfinite(start):
@@ -259,7 +259,7 @@ def _picked(answer: Any, path: tuple[Any, ...], start: float | None) -> Any:
 
 
 def _with_lazy_rows(answer: Any, path: tuple[Any, ...], lazy: Callable[..., Any]) -> Any:
-    """An answer about no rows, with lazy parts in the place of what has none."""
+    """A result for a table without rows, with every part that has rows replaced by a lazy one."""
     if is_dataclass(answer) and not isinstance(answer, type):
         names = [field.name for field in fields(answer)]
         parts = {n: _with_lazy_rows(getattr(answer, n), (*path, n), lazy) for n in names}
@@ -271,7 +271,7 @@ def _with_lazy_rows(answer: Any, path: tuple[Any, ...], lazy: Callable[..., Any]
 
 
 def filled_meta(empty: Any, columns: Columns, n_draws: int | None) -> Any:
-    """A table without rows, of the types that it has once missing values are filled in."""
+    """A table without rows, with the data types that it has after imputation."""
     import pandas as pd
 
     if isinstance(empty, np.ndarray):
@@ -302,7 +302,7 @@ def filled_meta(empty: Any, columns: Columns, n_draws: int | None) -> Any:
 def on_cluster(
     address: str, model: Any, ask: Callable[[Any, Any], Any], tables: Iterable[Any]
 ) -> Iterator[Any]:
-    """What ``ask(model, table)`` gives for each table, in their order, few of them at a time."""
+    """Yield ``ask(model, table)`` for each table, in order, with few tables in transit."""
     try:
         from distributed import Client
     except ImportError as error:
@@ -317,7 +317,7 @@ def on_cluster(
             f"scheduler` shows, such as tcp://10.0.0.1:8786."
         ) from error
     with client:
-        # A task, not data: what a worker held is made again where that is lost.
+        # A task, not data: it is computed again if a worker is lost.
         once = client.submit(bytes, packed(model), key=key("model"))
         name, waiting = key("answer"), deque[Any]()
         for number, table in enumerate(tables):

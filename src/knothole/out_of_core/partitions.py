@@ -1,8 +1,8 @@
-"""Tables in partitions: functions of each partition, wherever it is, their sums, and a sample.
+"""Tables in partitions: functions applied to each partition, their sums, and a random sample.
 
-A partition is a tuple of its number, its table, its targets and the weights of its rows (None where
-there are none). Partitions are those of a Dask collection, on their workers, or what an iterator
-gives, one after the other: chunks of a file.
+A partition is a tuple of its number, its table, its targets and its row weights (None where there
+are none). Partitions are those of a Dask collection, on their workers, or chunks of a file from an
+iterator.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The number of a partition, its table, its targets and its rows' weights.
+#: Number, table, targets and row weights of a partition.
 Partition = tuple[int, Any, Any, Any]
 
-# Bytes that are held in memory in one process, and the part of the memory of a cluster.
+# Bytes that one process may hold in memory, and the fraction of a cluster's memory.
 LOCAL = 2**28
 MEMORY_SHARE = 0.3
-# Sums that are added to one at a time.
+# How many sums are added at once.
 FAN = 8
-#: Rows that a sample has at most: where there are no more, it is the whole table.
+#: The most rows of a sample; a smaller table is taken as a whole.
 ROWS = 200_000
 
 
 class Partitions:
-    """Partitions that are gone through one after the other.
+    """Partitions that are processed one after the other.
 
-    ``passes`` begins a pass each time it is called.
+    Each call of ``passes`` starts a new pass.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class Partitions:
 
     @classmethod
     def of(cls, tables: Callable[[], Iterable[tuple[Any, Any, Any]]]) -> Partitions:
-        """Tables, their targets and weights as partitions."""
+        """Partitions of tables with their targets and weights."""
         return cls(lambda: ((i, *one) for i, one in enumerate(tables())))
 
     def _results(self, work: Callable[..., Any], *shared: Any, spill: Any = None) -> Iterable[Any]:
@@ -67,17 +67,17 @@ class Partitions:
             yield done(work, number, partition, *shared, alone=False, spill=spill)
 
     def each(self, work: Callable[..., Any], *shared: Any) -> list[Any]:
-        """``work(partition, *shared)`` of each partition, in their order."""
+        """``work(partition, *shared)`` for each partition, in order."""
         return list(self._results(work, *shared))
 
     def summed(self, work: Callable[..., Any], *shared: Any) -> Any:
-        """The sum of the records that ``work`` makes of each partition; None where none has one."""
+        """The sum of the records that ``work`` returns; None if it returns None for all."""
         return tree(self._results(work, *shared), added)
 
     def made(self, work: Callable[..., Any], *shared: Any, size: float) -> Partitions:
-        """What ``work`` makes of each, ``size`` bytes in all: held in memory, or on disk.
+        """The results of ``work``, ``size`` bytes in all, stored in memory or on disk.
 
-        Where there is room on neither, it is made again whenever it is asked for.
+        If there is room on neither, they are computed again at each pass.
         """
         small = size <= LOCAL
         if not small and size > room():
@@ -94,7 +94,7 @@ class DaskPartitions(Partitions):
 
     @classmethod
     def of(cls, X: Any, y: Any = None, weight: Any = None) -> DaskPartitions:
-        """The partitions of a collection, each with those of its targets and weights."""
+        """The partitions of a collection, each with its targets and weights."""
         tables = _delayed_partitions(X, "X")
         beside = []
         for name, given in (("y", y), ("sample_weight", weight)):
@@ -108,11 +108,11 @@ class DaskPartitions(Partitions):
         return cls(list(zip(range(len(tables)), tables, *beside, strict=True)))
 
     def tasks(self, work: Callable[..., Any], *shared: Any, spill: Any = None) -> list[Any]:
-        """``work`` of each partition, to be done."""
+        """Tasks that apply ``work`` to each partition."""
         import dask
 
         name = key(work.__name__)
-        # One key each, that comes to every worker once.
+        # One key each, which every worker receives once.
         once = [
             dask.delayed(one, traverse=False, name=f"{key('shared')}-{i}")
             for i, one in enumerate(shared)
@@ -161,7 +161,7 @@ def partitions_of(
 ) -> Partitions | None:
     """The partitions of a Dask collection or of a path; None for a table in memory.
 
-    ``columns`` are a model's, by which a file's are told, and others are ``also`` read.
+    ``columns``, a model's, decide which columns of a file are read; ``also`` adds others.
     """
     if isinstance(X, Partitions):
         for name, given in (("y", y), ("sample_weight", weight)):
@@ -186,7 +186,7 @@ def _delayed_partitions(collection: Any, name: str) -> list[Any]:
 
 
 def _client() -> Any:
-    """That of the cluster in use, if any."""
+    """The client of the cluster in use, if any."""
     try:
         from distributed import get_client
 
@@ -196,7 +196,7 @@ def _client() -> Any:
 
 
 def _room() -> float:
-    """Bytes that may be written to disk, if all machines have as much as the one with the least."""
+    """Bytes that may be written to disk, if all machines have as much as the smallest."""
     client = _client()
     if client is None:
         return room()
@@ -214,7 +214,7 @@ def _memory() -> float:
 
 
 def _limits(dask_scheduler: Any) -> list[int]:
-    """Memory of each worker; 0 where it has no limit."""
+    """Memory limit of each worker; 0 if it has none."""
     return [int(worker.memory_limit or 0) for worker in dask_scheduler.workers.values()]
 
 
@@ -230,7 +230,7 @@ def is_lazy(table: Any) -> bool:
 
 
 def key(name: str) -> str:
-    """What tasks are called on the dashboard, with something that no others have."""
+    """A task name for the dashboard, made unique."""
     return f"knothole_{name}-{uuid.uuid4().hex}"
 
 
@@ -242,10 +242,10 @@ def done(
     alone: bool = True,
     spill: str | None = None,
 ) -> T | Spilled | None:
-    """What ``work`` makes of a partition, None for None; an error names the partition.
+    """Apply ``work`` to a partition (None stays None); errors name the partition.
 
-    ``alone`` is for work of which other threads do more at the same time: it starts none itself.
-    The result is written to disk where ``spill`` is a name for it.
+    ``alone`` is for work that already runs on several threads: it starts none of its own. The
+    result is written to disk if ``spill`` names a file for it.
     """
     if partition is None:
         return None
@@ -259,15 +259,15 @@ def done(
 
 
 def added(several: Iterable[Any]) -> Any:
-    """Records (:func:`~knothole.arrays.joined`) added up; None is for a partition without rows."""
+    """The sum of records (:func:`~knothole.arrays.joined`); None is for an empty partition."""
     records = [record for record in several if record is not None]
     return reduce(joined, records) if records else None
 
 
 def tree(items: Iterable[T], join: Callable[[list[T]], T]) -> T:
-    """Items joined in a tree whose shape is given by their number: the same bits in every run.
+    """Combine items in a tree whose shape depends on their number only, for reproducible bits.
 
-    No more than a few of each level are held at once.
+    Only a few items of each level are in memory at once.
 
     Examples
     --------
@@ -292,24 +292,24 @@ def tree(items: Iterable[T], join: Callable[[list[T]], T]) -> T:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Rows of a table in partitions.
+    """A random sample of the rows of a table in partitions.
 
     Attributes
     ----------
     parts : Partitions
-        Where they come from.
+        The partitions that it was drawn from.
     table, y : table and array (rows,), or None
-        Rows drawn at random, in their order, and their targets. They depend on the rows and the
-        seed, not on where partitions begin.
+        Rows drawn at random, in order, and their targets. They depend on the rows and the seed,
+        not on how rows are divided into partitions.
     weight : array (rows,), or None
         Their weights.
     shown : table
-        The same, and a few rows that no row is like, with all that columns hold elsewhere: levels,
-        a number that is not whole, a missing value. It says how columns are to be described.
+        The same rows, and artificial ones that show what columns hold elsewhere: all levels, a
+        fraction, a missing value. Columns are described from it.
     total : int
-        How many rows there are.
+        Number of rows in all partitions.
     total_weight : float
-        What they weigh.
+        Their total weight.
     """
 
     parts: Partitions
@@ -322,11 +322,11 @@ class Sample:
 
     @property
     def whole(self) -> bool:
-        """Whether it is the whole table."""
+        """Whether the sample is the full table."""
         return len(self.table) == self.total
 
     def tell(self, verbose: bool) -> None:
-        """Say what is learned from what, where that is not the whole table."""
+        """Log the size of the sample, if it is not the full table."""
         if not self.whole:
             tell(
                 f"X has {self.total:,} rows: {ROWS:,} of them, drawn evenly, are what everything "
@@ -336,7 +336,7 @@ class Sample:
 
 
 def sample(parts: Partitions, seed: int, categories: Collection[str] = ()) -> Sample:
-    """Draw rows; ``categories`` are columns whose numbers are codes of levels."""
+    """Draw a sample; ``categories`` are columns whose numbers are codes of levels."""
     import pandas as pd
 
     looks = parts.each(look, frozenset(categories))
@@ -361,7 +361,7 @@ def sample(parts: Partitions, seed: int, categories: Collection[str] = ()) -> Sa
 
 
 def look(part: Partition, categories: Collection[str]) -> tuple[int, float, pd.DataFrame]:
-    """How many rows a partition has, what they weigh, and what its columns hold."""
+    """Number and total weight of a partition's rows, and rows that show what its columns hold."""
     import pandas as pd
 
     _, table, y, weight = part
@@ -374,7 +374,7 @@ def look(part: Partition, categories: Collection[str]) -> tuple[int, float, pd.D
 
 
 def weights_of(part: Partition) -> Floats:
-    """The weights of a partition's rows: 1 where nothing is said."""
+    """The weights of a partition's rows; 1 by default."""
     _, table, _, weight = part
     weights = np.ones(len(table)) if weight is None else np.asarray(weight, dtype=np.float64)
     if weights.shape != (len(table),):
@@ -386,7 +386,7 @@ def weights_of(part: Partition) -> Floats:
 
 
 def witness(frame: pd.DataFrame, categories: Collection[str] = ()) -> pd.DataFrame:
-    """A few rows with all levels, a fraction and a missing value where there are some.
+    """A few rows that together show all levels, a fraction and a missing value, if there are any.
 
     Examples
     --------
@@ -418,7 +418,7 @@ def witness(frame: pd.DataFrame, categories: Collection[str] = ()) -> pd.DataFra
 
 
 def take(part: Partition, chosen: Ints, starts: Ints) -> Any:
-    """The rows of a partition that were chosen, targets, weights; None where there are none."""
+    """The selected rows of a partition with targets and weights; None if there are none."""
     number, table, y, weight = part
     first, stop = np.searchsorted(chosen, starts[number : number + 2])
     picked = chosen[first:stop] - starts[number]
@@ -429,7 +429,7 @@ def take(part: Partition, chosen: Ints, starts: Ints) -> Any:
 
 
 def _together(tables: list[Any]) -> Any:
-    """Tables under one another; categories that differ are those of all."""
+    """Concatenate tables; differing categories are combined."""
     import pandas as pd
 
     if not hasattr(tables[0], "iloc"):

@@ -25,7 +25,7 @@ from knothole.densities.univariate.families import FAMILIES
 from knothole.errors import InvalidInput
 
 KINDS = ("leaf", "product", "sum")
-# What probabilities in a JSON file, which are rounded there, may differ by from 1 in all.
+# Tolerance of sums of probabilities in a JSON file, where they are rounded.
 ROUNDING = 1e-6
 
 
@@ -36,13 +36,13 @@ class Layer:
     Attributes
     ----------
     sums : bool
-        Whether they are sums; else products.
+        Whether the nodes are sums; otherwise products.
     nodes : int64 (nodes,)
     children : int64 (edges,)
     starts : int64 (nodes,)
-        Where a node's children begin.
+        Where each node's children begin.
     owner : int64 (edges,)
-        Which of ``nodes`` an edge belongs to.
+        The entry of ``nodes`` that each edge belongs to.
     edges : int64 (edges,)
         Positions of the edges among the weights of all sums; empty for products.
     """
@@ -66,8 +66,8 @@ class Structure:
     children : tuple of tuples of int
         Of each node; a leaf has none. The last node is the root.
     leaf : dict from node to (variable, state)
-        Distributions of one variable are the states of one :class:`Univariate`, in the order of the
-        nodes.
+        Distributions of one variable are the states of one :class:`Univariate`, in the order of
+        their nodes.
     leaf_nodes : tuple of int64 arrays
         The inverse: by variable, the node of each state.
     layers : tuple of Layer
@@ -75,7 +75,7 @@ class Structure:
     sums : dict from node to slice
         Where the weights of each sum are.
     weights : float64 (edges of sums,)
-        The weights that were given, even ones elsewhere.
+        The given weights, equal ones where none were given.
     """
 
     names: tuple[str, ...]
@@ -105,7 +105,7 @@ class Structure:
 
     @property
     def n_edges(self) -> int:
-        """Edges of all nodes: what a pass costs per row."""
+        """Edges of all nodes: the cost of a pass per row."""
         return sum(map(len, self.children))
 
 
@@ -143,7 +143,7 @@ def broken(position: int, kind: str, rule: str) -> InvalidInput:
 
 
 def probabilities_from(given: Any, size: int) -> Floats | None:
-    """Probabilities, made to add up to 1 exactly; None where they are not that at all."""
+    """Probabilities, normalised to sum to 1 exactly; None for anything else."""
     try:
         numbers = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -197,7 +197,7 @@ def _check_scopes(
     leaf: dict[int, tuple[int, int]],
     names: tuple[str, ...],
 ) -> None:
-    """Smooth and decomposable; a node's scope is a bit for each of its variables."""
+    """Check that it is smooth and decomposable; a scope has one bit for each variable."""
 
     def listed(scope: int) -> list[str]:
         return [name for v, name in enumerate(names) if scope >> v & 1]
@@ -311,10 +311,10 @@ def evaluate(structure: Structure, log_weights: Floats, terms: Sequence[Floats])
 def flows(
     structure: Structure, log_weights: Floats, values: Floats, weight: Floats
 ) -> tuple[Floats, Floats]:
-    """How much of each row passes through each node, and through each weight in all.
+    """The flow of each row through each node, and the total flow through each weight.
 
-    Of a row, ``weight`` enters at the root; a product passes it on to every child, a sum divides
-    it as its children's shares of the density. (nodes, rows) and (edges of sums,).
+    ``weight`` enters at the root. A product passes its flow on to every child; a sum divides it in
+    proportion to its children's densities. (nodes, rows) and (edges of sums,).
     """
     flow = np.zeros_like(values)
     flow[-1] = np.where(np.isneginf(values[-1]), 0.0, weight)
@@ -323,7 +323,7 @@ def flows(
         down = flow[layer.nodes][layer.owner]
         if layer.sums:
             own = values[layer.nodes]
-            own[np.isneginf(own)] = 0.0  # nothing flows there
+            own[np.isneginf(own)] = 0.0  # there is no flow
             edge = log_weights[layer.edges, None] + values[layer.children]
             down = down * np.exp(edge - own[layer.owner])
             through[layer.edges] = down.sum(axis=1)
@@ -340,8 +340,7 @@ def draw_leaves(
 ) -> Ints:
     """The state of every variable's leaf, drawn from the top down: (draws, variables).
 
-    ``rows[i]`` is the column of ``values`` that draw i is given, ``uniform[i]`` has a number for
-    each sum.
+    Draw i is given column ``rows[i]`` of ``values``; ``uniform[i]`` has one number for each sum.
     """
     place = {node: i for i, node in enumerate(structure.sums)}
     states = np.empty((len(rows), len(structure.names)), dtype=np.int64)
@@ -369,7 +368,7 @@ def draw_leaves(
 
 FORMAT = "knothole circuit"
 VERSION = 1
-# What building a distribution from arrays that do not fit together can raise.
+# Errors that building a distribution from inconsistent arrays can raise.
 _BROKEN = (KeyError, ValueError, TypeError, IndexError, AttributeError)
 
 
@@ -427,7 +426,7 @@ def _describe(variable: Variable) -> dict[str, Any]:
 
 
 def _listed(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Arrays as nested lists; JSON has no infinite numbers, so those are text."""
+    """Arrays as nested lists; infinite numbers, which JSON does not have, become text."""
     return {name: _json_numbers(array.tolist()) for name, array in arrays.items()}
 
 
@@ -442,7 +441,7 @@ def _json_numbers(value: Any) -> Any:
 def read_circuit(
     text: str,
 ) -> tuple[list[dict[str, Any]], tuple[Column, ...], tuple[Univariate, ...]]:
-    """Nodes with weights alone, columns, and a distribution for each of them, from JSON."""
+    """Nodes with only their weights, the columns, and their distributions, from JSON."""
     try:
         document = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
@@ -469,7 +468,7 @@ def read_circuit(
 
 
 def _entries(entries: Any, names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    """Descriptions of variables by name: each of the circuit's, and no other."""
+    """Descriptions of variables by name; there must be one for each of the circuit's variables."""
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InvalidInput('"variables" must be a list of objects, one for each variable.')
     described = [entry.get("name") for entry in entries]
@@ -544,7 +543,7 @@ def _distribution_from_arrays(column: Column, entry: dict[str, Any], n_states: i
 
 
 def _array(value: Any) -> NDArray[Any]:
-    """The inverse of what :func:`_listed` does to one array."""
+    """The inverse of :func:`_listed` for one array."""
     if isinstance(value, str):
         return np.array(value)
     return np.array(value, dtype=np.float64)

@@ -21,9 +21,9 @@ class Discrete(NamedTuple):
     Attributes
     ----------
     variable : int64 (distributions,)
-        What each is about.
+        The variable of each distribution.
     flag : bool (distributions,)
-        Whether it says if a numeric variable is recorded (code 0) or not (code 1).
+        Whether its codes say if a numeric variable is recorded (code 0) or not (code 1).
     first_code : int64 (distributions + 1,)
         First row of each in ``probability``.
     probability : float64 (codes, k)
@@ -54,7 +54,7 @@ class DrawTables(NamedTuple):
     ----------
     packed : PackedComponents
     sharpness : float64 (d, k)
-        What lowers log p by half its product with a score's variance.
+        Log p is lowered by half the product of this and the variance of a score.
     maps : Maps
     numeric : int64 (d,)
         The variable of each column of ``maps``.
@@ -69,7 +69,7 @@ class DrawTables(NamedTuple):
 
 
 class Drawing:
-    """A fitted mixture in the form that draws are made from."""
+    """A fitted mixture in the form for draws."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Drawing:
         return out[:, :, :n].transpose(0, 2, 1)
 
     def describe_number(self, evidence: Evidence) -> Normals:
-        """The distributions of the scores of the rows' only missing numbers."""
+        """The distribution of the score of each row's only missing number."""
         k = len(self.tables.packed.log_weight)
         normals = Normals(*np.empty((3, len(evidence.points), k)))
         core.describe(self.tables, *_known(evidence), *normals)
@@ -102,7 +102,7 @@ class Drawing:
 
 
 def _known(evidence: Evidence) -> tuple[Floats, Words, Floats, Floats]:
-    """Points, sets of codes, and what missing values say under each hypothesis."""
+    """Points, sets of codes, odds of missing values and probabilities of the hypotheses."""
     points, allowed = evidence.points, evidence.allowed
     if allowed is None:
         allowed = np.empty((len(points), 0), dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""Gaussian components in the form that the compiled core takes (``core/gaussian.hpp``)."""
+"""Gaussian components in the form that the compiled core reads (``core/gaussian.hpp``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from knothole._core import gaussian_em as core
 from knothole.arrays import Floats, aligned
 from knothole.densities.univariate.base import log_of
 
-# Components are padded to a multiple of it: inner loops run across them.
+# Components are padded to a multiple of this: inner loops run across them.
 AT_ONCE = 4
 
 
@@ -20,9 +20,9 @@ class PackedComponents(NamedTuple):
     Attributes
     ----------
     mean : float64 (d, n)
-        Components last, padded: n is k or some more.
+        Components are the last axis, padded to n >= k.
     blocks : float64 (d, d, n)
-        The precision, likewise.
+        The precision matrices, padded likewise.
     log_weight : float64 (k,)
         Log weight + log |P| / 2.
     """

@@ -1,24 +1,24 @@
-"""Columns as normal scores: the monotone map of a Gaussian copula, one per numeric variable.
+"""Normal scores of columns: one monotone map per numeric variable, as in a Gaussian copula.
 
 A column's map is its quantile function in normal units, x(z): piecewise linear on one grid of z
-that all columns share, straight lines beyond its ends. It is all there is to a map: draws go
-through it forwards, observed values backwards, and log densities by its slope. A column that is
-merely standardised is the straight line ``location + scale * z``.
+that all columns share, and linear beyond its ends. Draws are mapped forwards, observed values
+backwards, and log densities change by its slope. A column that is only standardised has the
+straight line ``location + scale * z``.
 
-A value that many rows share (a zero that means "none", every value of an integer column with few
-of them) is a *flat* of the map: a whole interval of z that leads to one x. Such a value is read
-as its mid-rank: the mean of a standard normal within the interval.
+A value that many rows share (a zero that means "none", or each value of an integer column with few
+values) is a *flat* of the map: an interval of z that maps to one x. Such a value has its mid-rank
+as score: the mean of a standard normal truncated to the interval.
 
-**Densities.** Where the map rises, dz/dx turns a density of z into one of x, and total mass is 1.
-A flat has probability, not density: P(x) = the integral of q(z) over the interval, for which
-there is no closed form in several variables. By Jensen's inequality, with w the standard normal
-confined to the interval,
+**Densities.** Where the map increases, dz/dx turns a density of z into one of x, with total mass 1.
+A flat has a probability, not a density: P(x) = the integral of q(z) over the interval, which has no
+closed form in several variables. By Jensen's inequality, with w the standard normal truncated to
+the interval,
 
-    log P(x) >= E_w[log q(z)] + entropy of w,
+    log P(x) >= E_w[log q(z)] + entropy of w.
 
-and this bound, exact where q is the standard normal itself, is what a flat contributes: for a
-normal density q it needs only the mean and the variance of w. So a log density that includes
-flats is a lower bound, never too high, which keeps comparisons between densities fair.
+A flat contributes this bound, which is exact if q is the standard normal; for a normal density q it
+takes only the mean and the variance of w. So a log density with flats is a lower bound, never too
+high, and comparisons between densities stay fair.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from knothole.densities.normal import truncated_moments
 from knothole.densities.univariate.base import Stored, observed
 from knothole.densities.univariate.continuous import location_and_scale
 
-# The grid of z, that of ``core/normal_scores.hpp``: 64 cells a unit. Thresholds of draws are off by
-# less than half a cell, a probability of at most 0.003; the table of a column is 4 kB.
+# The grid of z as in ``core/normal_scores.hpp``: 64 cells per unit. Thresholds of draws are off by
+# less than half a cell, a probability of at most 0.003; a column's table is 4 kB.
 END = 4.0
 CELLS_PER_UNIT = 64
 GRID = np.linspace(-END, END, int(2 * END) * CELLS_PER_UNIT + 1)
-# The search for a cell goes to one of 16 blocks of 32 grid points first.
+# The search for a cell starts with 16 blocks of 32 grid points.
 STRIDE = 32
 
 
@@ -69,7 +69,7 @@ class NormalScores(Stored):
     tail : float64 (d, 2)
         Slope of x below and above the grid.
     limits : float64 (d, 2)
-        Draws are confined to this range: the one seen in training for an empirical map.
+        Range that draws are clipped to: for an empirical map, the range seen in training.
     whole : bool (d,)
         Draws are rounded to whole numbers.
     flat : float64 (d, len(GRID), 3)
@@ -104,7 +104,7 @@ class NormalScores(Stored):
         points : sequence of arrays
             For each other column, the values that have a probability of their own.
         empirical : bool (d,)
-            Columns to take by rank; the others are only standardised.
+            Columns mapped by rank; the others are only standardised.
 
         Examples
         --------
@@ -134,7 +134,7 @@ class NormalScores(Stored):
 
     @property
     def maps(self) -> Maps:
-        """The arrays as kernels take them, with the last value of each block of grid points."""
+        """The arrays for kernels, with the last value of each block of grid points."""
         coarse = self.values[:, STRIDE - 1 : -1 : STRIDE]
         return Maps(
             np.ascontiguousarray(coarse), np.ascontiguousarray(self.values),
@@ -144,7 +144,7 @@ class NormalScores(Stored):
 
     @property
     def repeats(self) -> NDArray[np.bool_]:
-        """Columns of which some scores have a variance, (d,)."""
+        """Columns in which some scores have a variance, (d,)."""
         return np.asarray((self.unit > 0) | (self.flat[:, :, 1] > 0).any(axis=1))
 
     @property
@@ -154,23 +154,23 @@ class NormalScores(Stored):
 
     @property
     def unit(self) -> Floats:
-        """The variance of a value's score that is on no flat, (d,).
+        """The variance of the score of a value that is not on a flat, (d,).
 
-        A whole number of a column that is only standardised stands for the unit about it, evenly.
+        An integer of a column that is only standardised stands for the unit interval around it.
         """
         return np.where(self.whole & self.straight, 1 / (12 * self.tail[:, 0] ** 2), 0.0)
 
     def units(self) -> tuple[Floats, Floats]:
-        """Location and scale of the columns that are only standardised; 0 and 1 of the others."""
+        """Location and scale of columns that are only standardised; 0 and 1 for others."""
         middle = self.values[:, len(GRID) // 2]
         return np.where(self.straight, middle, 0.0), np.where(self.straight, self.tail[:, 0], 1.0)
 
     def encode(self, x: Floats) -> tuple[Floats, Floats, Floats]:
         """Scores of values, (rows, d) each: z, the variance of z, and the log base measure.
 
-        NaN and infinite values have z = NaN and base measure 0. A point's variance is that of its
-        unit and its base measure log dz/dx; a flat's is the entropy of the standard normal within
-        it.
+        NaN and infinite values have z = NaN and base measure 0. The variance of a value on no flat
+        is that of its unit interval, and its base measure log dz/dx; the base measure of a flat is
+        the entropy of the standard normal truncated to it.
         """
         x = np.ascontiguousarray(x, dtype=np.float64)
         z, variance, base = np.empty_like(x), np.empty_like(x), np.empty_like(x)
@@ -180,7 +180,7 @@ class NormalScores(Stored):
     def positions(self, variable: int, x: Floats) -> Floats:
         """The z that separate values below each ``x`` from the others: P(X < x) = P(Z < z).
 
-        For a column of whole numbers that is half-way below ``x``.
+        For a column of integers it is half-way to the next lower one.
         """
         x = np.ascontiguousarray(np.ceil(x) - 0.5 if self.whole[variable] else x, dtype=np.float64)
         out = np.empty_like(x)
@@ -188,17 +188,17 @@ class NormalScores(Stored):
         return out
 
     def position(self, variable: int, x: float) -> float:
-        """The same for one value."""
+        """:meth:`positions` of one value."""
         return float(self.positions(variable, np.array([x]))[0])
 
     def decode(self, z: Floats) -> Floats:
-        """Values of scores, (rows, d): x(z), rounded and confined as the column demands."""
+        """Values of scores, (rows, d): x(z), rounded and clipped as the column requires."""
         out = z.T.copy()
         core.decode(out, self.maps)
         return np.ascontiguousarray(out.T)
 
     def check(self, d: int) -> None:
-        """Refuse what a file holds where it is not the maps of ``d`` variables."""
+        """Refuse a file's content that is not the maps of ``d`` variables."""
         check_array("scores.values", self.values, (d, len(GRID)))
         check_positive("scores.tail", self.tail, (d, 2))
         check_array("scores.limits", self.limits, (d, 2), finite=False)
@@ -211,24 +211,24 @@ class NormalScores(Stored):
 
 
 def _empirical(x: Floats, weight: Floats, points: Floats, scale: float) -> Floats:
-    """The quantile function of a column at the grid, flat at ``points`` where they fill a cell."""
+    """The quantile function of a column at the grid, flat at ``points`` that fill a cell."""
     from scipy.special import ndtri
 
     value, index = np.unique(x, return_inverse=True)
     mass = np.bincount(index, weights=weight) / weight.sum()
     rows = weight.sum() ** 2 / (weight**2).sum()
-    # Half a row's weight lies beyond each extreme value: no rank is 0 or 1.
+    # Half a row's weight lies beyond each extreme value, so that no rank is 0 or 1.
     upper = np.cumsum(mass)
     edge = 0.5 / (rows + 1)
     low = ndtri(np.clip(upper - mass, edge, 1 - edge))
     high = ndtri(np.clip(upper, edge, 1 - edge))
     middle = ndtri(np.clip(upper - mass / 2, edge, 1 - edge))
-    # A flat ends within a cell; the cell itself joins it to its neighbour.
+    # A flat ends within a cell, which connects it to its neighbour.
     first, last = _cell(low) + 1, _cell(high)
     first[0], last[-1] = 0, len(GRID) - 1
     is_flat = (last > first) & np.isin(value, points)
-    # Knots: both ends of a flat, the mid-rank of other values; thinned so that each stands for
-    # several rows, else the slope between two neighbours would be mostly noise.
+    # Knots: both ends of a flat, and the mid-rank of other values, thinned so that each stands for
+    # several rows; otherwise the slope between neighbours would be mostly noise.
     knot_z = np.concatenate([middle[~is_flat], GRID[first[is_flat]], GRID[last[is_flat]]])
     knot_x = np.concatenate([value[~is_flat], value[is_flat], value[is_flat]])
     must = np.arange(len(knot_z)) >= np.count_nonzero(~is_flat)
@@ -246,8 +246,8 @@ def _cell(z: Floats) -> NDArray[np.int64]:
 
 
 def _curve(z: Floats, x: Floats, must: NDArray[np.bool_], spacing: float, tail: float) -> Any:
-    """A smooth monotone curve through a part of the knots, straight beyond them."""
-    from scipy.interpolate import PchipInterpolator  # it imports much: only to learn
+    """A smooth monotone curve through some of the knots, linear beyond them."""
+    from scipy.interpolate import PchipInterpolator  # slow to import, and needed only to learn
 
     bin_of = np.floor(z / spacing)
     keep = must | np.r_[True, bin_of[1:] != bin_of[:-1]]

@@ -1,9 +1,10 @@
-"""Structure of a latent tree: the spanning tree of greatest mutual information (Chow & Liu 1968).
+"""The structure of a latent tree: the spanning tree of maximal mutual information (Chow & Liu).
 
 Mutual information of two variables is estimated on the rows that observe both, after continuous
-and integer variables are cut into quantile bins. By chance alone the plug-in estimate is too high
-by about (a - 1)(b - 1) / (2 n) for a and b codes and n rows: the more so the fewer rows observe the
-pair. That is taken off, so that pairs with many missing values or many categories are not favoured.
+and integer variables are discretised into quantile bins (Chow and Liu 1968). The plug-in estimate
+is too high by about (a - 1)(b - 1) / (2 n) for a and b codes and n rows, the more so the fewer rows
+observe the pair. That is subtracted, so that pairs with many missing values or many categories are
+not favoured.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from knothole._core import chow_liu as kernels
 from knothole.arrays import Floats, Ints
 from knothole.threads import over_chunks
 
-# Most bins of a variable.
+# The most bins of a variable.
 BINS = 8
 
 
@@ -60,8 +61,8 @@ def chow_liu(points: Floats, weight: Floats, categorical: Sequence[bool] = ()) -
 def discretise(points: Floats, categorical: Sequence[bool] = ()) -> NDArray[np.int32]:
     """Codes (variables, rows) from 0, at most ``BINS`` in a variable; -1 for missing values.
 
-    A variable with few values keeps them. Of others, quantiles are the cuts; a categorical one
-    keeps its most frequent levels, and the rest are taken as one.
+    A variable with few values keeps them; others are divided at quantiles. A categorical variable
+    keeps its most frequent levels, and the others are merged.
     """
     codes = np.full(points.T.shape, -1, dtype=np.int32)
     unordered = dict(enumerate(categorical))
@@ -102,7 +103,7 @@ def spanning_edges(information: Floats) -> Ints:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import minimum_spanning_tree
 
-    # scipy minimises, and takes 0 for "no edge": all costs are made positive.
+    # scipy minimises, and treats 0 as "no edge": all costs are made positive.
     cost = information.max() - information + 1.0
     upper = np.triu(cost, 1)
     edges = minimum_spanning_tree(csr_array(upper)).nonzero()
@@ -110,7 +111,7 @@ def spanning_edges(information: Floats) -> Ints:
 
 
 def rooted(edges: Ints, n_variables: int) -> Tree:
-    """The tree hung from its centre, which keeps it as shallow as it can be."""
+    """The tree rooted at its centre, which makes it as shallow as possible."""
     from scipy.sparse.csgraph import breadth_first_order
 
     tree = np.zeros((n_variables, n_variables))
@@ -120,7 +121,7 @@ def rooted(edges: Ints, n_variables: int) -> Tree:
         order, parent = breadth_first_order(tree, root, directed=False)
         return Tree(np.where(parent < 0, -1, parent).astype(np.int64), order.astype(np.int64))
 
-    # From end to end of a longest path, then half of the way back.
+    # Find a longest path, then go half-way back.
     longest = hung(int(hung(0).order[-1]))
     path = [int(longest.order[-1])]
     while longest.parent[path[-1]] >= 0:

@@ -26,7 +26,7 @@ from knothole.densities.mixture.density import ProductLearner, learn_latents
 from knothole.densities.univariate.base import log_of, log_sum_exp
 from knothole.densities.univariate.packed import pack
 
-# The ranking of edges needs no more rows than this.
+# The most rows from which the tree is learned.
 ROWS_FOR_STRUCTURE = 20_000
 # States of each latent, where so many rows are to be had for each; and entries of all transitions
 # at most, since steps and answers take as long as they are many. 32 states had the lowest errors of
@@ -36,15 +36,15 @@ STATES = 32
 ROWS_PER_STATE = 5
 MOST_TRANSITIONS = 12_000
 STRENGTH_OF_STATES = 1.5
-# Probability that a latent has its parent's state at the start.
+# Initial probability that a latent has its parent's state.
 STICKY = 0.9
 
 
 @dataclass(frozen=True, eq=False)
 class TreeLearner(ProductLearner):
-    """Trains latent trees.
+    """Learns latent trees.
 
-    They start as a mixture of products, nearly: a latent tends to agree with its parent.
+    They start close to a mixture of products: a latent tends to have its parent's state.
     """
 
     unit: ClassVar[str] = "states"
@@ -71,7 +71,7 @@ class TreeLearner(ProductLearner):
         return TreeParameters.even(self.tree, mixture.distributions, size, STICKY)
 
     def fit(self, size: int, strength: float, held: Any = None) -> Run[TreeParameters]:
-        """With one state, variables are independent."""
+        """Fit a latent tree; with one state, variables are independent."""
         run = super().fit(size, strength, held)
         if size > 1:
             return run
@@ -80,7 +80,7 @@ class TreeLearner(ProductLearner):
 
 
 def sizes_for(rows: WeightedRows) -> list[int]:
-    """1, or as many as the rows and the memory can bear."""
+    """1, or as many states as rows and memory allow."""
     most = min(STATES, len(rows) // ROWS_PER_STATE)
     sizes = [n for n in (1, 2, 4, 8, 16, 32) if n <= most]
     sizes = [n for n in sizes if n <= 4 or n * n * len(rows.variables) <= MOST_TRANSITIONS]
@@ -197,11 +197,11 @@ class LatentTree(LatentDensity):
 
     @property
     def distribution_states(self) -> list[int]:
-        """Those of the latents."""
+        """The states of the latents."""
         return [len(self.prior_)] * len(self.variables_)
 
     def check(self) -> None:
-        """With a check that the arrays describe a tree."""
+        """Also checks that the arrays describe a tree."""
         own = len(self.variables_)
         check_array("parent", self.parent_, (own,), "i")
         check_array("order", self.order_, (own,), "i")

@@ -1,1 +1,1 @@
-"""Univariate distributions: of one variable, for every state of a latent at once."""
+"""Univariate distributions: of one variable, for all states of a latent at once."""

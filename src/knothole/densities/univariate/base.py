@@ -1,16 +1,16 @@
-"""The contract of a distribution family.
+"""The base of all families of univariate distributions.
 
-A distribution is the distribution of one variable given the state of a latent (the component of a
-mixture, a node of a latent tree), for all ``n_states`` states at once. Every family is written in
-one form, so that EM, expectations and sampling need no code per family: a value ``x`` is *encoded*
-once as a code ``c``, a number ``z`` and a base measure ``h``, and then
+A distribution is that of one variable given the state of a latent (the component of a mixture, or a
+node of a latent tree), for all ``n_states`` states at once. All families have one common form, so
+that EM, expectations and sampling need no code for single families. A value ``x`` is *encoded* once
+as a code ``c``, a number ``z`` and a base measure ``h``; then
 
     log p(x | k) = h + table[c, k] + z * linear[k] + z**2 * square[k].
 
-A Gaussian has one code and uses ``z``; a categorical has a code per level and ``z = 0``; a point
-mass beside a Gaussian has a code for the point (``z = 0``) and one for the rest. Sufficient
-statistics follow the same form: responsibilities summed per code, and weighted sums of ``z`` and
-``z**2``. A missing value has code -1 and contributes nothing.
+A Gaussian has one code and uses ``z``; a categorical has a code per level and ``z = 0``; a Gaussian
+with a point mass has one code for the point (``z = 0``) and one for the rest. Sufficient statistics
+have the same form: responsibilities summed by code, and weighted sums of ``z`` and ``z**2``. A
+missing value has code -1 and contributes nothing.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from knothole.cached import cached_property
 from knothole.checks import check_array, check_chances, check_log_chances, require
 from knothole.columns.columns import Variable
 
-#: Beyond this, the squares of standardised values, times a precision, need not be finite.
+#: Standardised values are clipped to this, so that squares times a precision stay finite.
 FARTHEST = 1e100
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Values of one variable in the form of the module's docstring.
+    """Values of one variable in the common form of the module's docstring.
 
     Attributes
     ----------
     code : int32 (rows,)
         Row of the table; -1 for a missing value.
     z : float64 (rows,)
-        Standardised value; 0 where the code says it all.
+        Standardised value; 0 where the code determines the density.
     base : float64 (rows,) or None
-        Log base measure; None where it is 0 everywhere.
+        Log base measure; None if it is 0 everywhere.
     """
 
     code: NDArray[np.int32]
@@ -53,7 +53,7 @@ class Encoded:
 
 @dataclass(frozen=True, eq=False)
 class Natural:
-    """Parameters in the form of the module's docstring: (codes, states), (states,), (states,).
+    """Parameters in the common form: (codes, states), (states,), (states,).
 
     A family that does not use ``z`` has ``linear = square = None``.
     """
@@ -65,7 +65,7 @@ class Natural:
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Expected sufficient statistics: additive over rows, blocks and workers.
+    """Expected sufficient statistics, which can be added over rows, blocks and workers.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Statistics:
 
 
 class Stored:
-    """A dataclass of arrays and numbers that files keep, without pickle."""
+    """A dataclass of arrays and numbers that can be stored in files without pickle."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All fields."""
@@ -94,10 +94,10 @@ class Stored:
 
 
 class Univariate(Stored, ABC):
-    """One variable's distribution in each of ``n_states`` states. Immutable: steps return new ones.
+    """One variable's distribution in each of ``n_states`` states. Immutable: steps return copies.
 
     What depends on the column alone (levels, bin edges, location and scale, the value of a point
-    mass) is settled by :meth:`start` and stays; EM changes the rest through :meth:`maximise`.
+    mass) is set by :meth:`start` and never changes; EM changes the rest by :meth:`maximise`.
     """
 
     family: ClassVar[str]
@@ -115,9 +115,9 @@ class Univariate(Stored, ABC):
     @classmethod
     @abstractmethod
     def start(cls, variable: Variable, x: Floats, weight: Floats, n_states: int) -> Self:
-        """A distribution for this variable, the same in every state: the marginal of ``x``.
+        """A distribution for this variable that is the marginal of ``x`` in every state.
 
-        The learner breaks the symmetry by a first :meth:`maximise` on its initial
+        The learner breaks the symmetry by a first :meth:`maximise` with its initial
         responsibilities.
         """
 
@@ -131,14 +131,14 @@ class Univariate(Stored, ABC):
 
     @cached_property
     def form(self) -> Natural:
-        """:meth:`natural`, worked out once: a distribution never changes."""
+        """:meth:`natural`, cached: a distribution never changes."""
         return self.natural()
 
     def maximise(self, statistics: Statistics, strength: float) -> Self:
         """The maximum a posteriori distribution given expected statistics.
 
-        ``strength`` is the weight of the prior, in rows, per state: a conjugate prior centred on
-        the marginal that :meth:`start` saw (Dirichlet, normal-inverse-gamma). 0 is plain maximum
+        ``strength`` is the weight of the prior, in rows per state: a conjugate prior centred on the
+        marginal of :meth:`start` (Dirichlet, normal-inverse-gamma). With 0 it is maximum
         likelihood, kept away from singular solutions.
         """
         return self.maximise_each([self], [statistics], np.array([strength]))[0]
@@ -152,7 +152,7 @@ class Univariate(Stored, ABC):
 
     @abstractmethod
     def log_prior(self, strength: float) -> float:
-        """Log prior density of the parameters (up to a constant), which EM's objective includes."""
+        """Log prior density of the parameters (up to a constant), part of EM's objective."""
 
     @abstractmethod
     def mass(self, low: Floats, high: Floats, not_recorded: NDArray[np.bool_]) -> Floats:
@@ -170,20 +170,20 @@ class Univariate(Stored, ABC):
         return np.asarray(np.minimum(np.exp(self.form.table[-1]), 1.0))
 
     def log_missing(self, odds: Floats) -> Floats:
-        """Log likelihood of missing values that say this of a nullable variable, (odds, states)."""
+        """Log likelihood of missing values with these odds of "not recorded", (odds, states)."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log1p((odds[:, None] - 1) * self.not_recorded()))
 
     def given_missing(self, odds: float) -> Self:
-        """The distribution of a nullable variable given a missing value that says this."""
+        """The distribution of a nullable variable given that it is missing, with these odds."""
         raise NotImplementedError
 
     @abstractmethod
     def invert(self, state: NDArray[np.integer[Any]], uniform: Floats) -> Floats:
-        """One value for each entry of ``state``: uniform numbers become draws of the family.
+        """One draw for each entry of ``state``, from a uniform number.
 
-        By inversion where values have an order, so that numbers that are spread evenly make draws
-        that are.
+        By inversion where values are ordered, so that evenly spread numbers give evenly spread
+        draws.
         """
 
     def sample(self, state: NDArray[np.integer[Any]], rng: np.random.Generator) -> Floats:
@@ -195,9 +195,9 @@ class Univariate(Stored, ABC):
         """The distribution with only these states, in this order (repeats allowed)."""
 
     def check(self, variable: Variable, n_states: int) -> None:
-        """Refuse what a file holds where it is no distribution of this variable with these states.
+        """Refuse a file's content that is not a distribution of this variable with these states.
 
-        A subclass checks its fields first.
+        A subclass checks its own fields first.
         """
         natural = self.form
         shape = (self.n_codes, n_states)
@@ -209,11 +209,11 @@ class Univariate(Stored, ABC):
                 require((np.abs(slope) < FARTHEST).all(), f"a {self.family} narrower than can be")
 
     def log_density(self, x: Floats) -> Floats:
-        """Log p(x | state), (rows, states); 0 where x is missing. Twin of the compiled sums."""
+        """Log p(x | state), (rows, states); 0 where x is missing. Slow twin of compiled sums."""
         encoded, natural = self.encode(x), self.form
         out = np.asarray(natural.table[encoded.code])
         if natural.linear is not None and natural.square is not None:
-            with np.errstate(over="ignore"):  # values so far out have density 0
+            with np.errstate(over="ignore"):  # values far out have density 0
                 out = out + encoded.z[:, None] * natural.linear
                 out = out + encoded.z[:, None] ** 2 * natural.square
         if encoded.base is not None:
@@ -224,7 +224,7 @@ class Univariate(Stored, ABC):
 def maximised(
     distributions: Sequence[Univariate], statistics: Sequence[Statistics], strength: float | Floats
 ) -> tuple[Univariate, ...]:
-    """Each distribution after a step of EM; ``strength`` is one for all, or each one's own."""
+    """The distributions after a step of EM; ``strength`` is one number, or one for each."""
     strengths = np.broadcast_to(np.asarray(strength, dtype=np.float64), len(distributions))
     alike: dict[tuple[type[Univariate], int], list[int]] = {}
     for e, distribution in enumerate(distributions):
@@ -239,18 +239,18 @@ def maximised(
 
 
 def observed(x: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Values that are neither missing nor "not recorded" and have weight, and their weights."""
+    """Values with positive weight that are neither missing nor "not recorded", and weights."""
     keep = np.isfinite(x) & (weight > 0)
     return x[keep], weight[keep]
 
 
 def owned(owner: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Arrays under the names that they have beside others': the inverse of :func:`part_of`."""
+    """Arrays with prefixed names, to store them beside others; inverse of :func:`part_of`."""
     return {f"{owner}.{name}": array for name, array in arrays.items()}
 
 
 def part_of(arrays: dict[str, NDArray[Any]], owner: str) -> dict[str, NDArray[Any]]:
-    """The arrays that are called ``owner.name``, by name."""
+    """The arrays named ``owner.name``, by name."""
     prefix = f"{owner}."
     return {
         name.removeprefix(prefix): array
@@ -260,27 +260,27 @@ def part_of(arrays: dict[str, NDArray[Any]], owner: str) -> dict[str, NDArray[An
 
 
 def with_last(table: Floats, odds: float) -> Floats:
-    """Log probabilities (codes, states) where the last code is so many times as likely."""
+    """Log probabilities (codes, states) with the last code made ``odds`` times as likely."""
     with np.errstate(divide="ignore"):
         table = np.concatenate([table[:-1], table[-1:] + np.log(odds)])
     total = np.logaddexp.reduce(table, axis=0)
     return np.asarray(table - np.where(np.isneginf(total), 0.0, total))
 
 
-# Rows' worth of uniform counts added to a column's frequencies, so that nothing is impossible.
+# Weight, in rows, of uniform counts added to a column's frequencies, so that none is 0.
 SMOOTHING = 1.0
-# What is left of a uniform number within a code is kept off 0 and 1, where tails are infinite.
+# Rescaled uniform numbers are kept away from 0 and 1, where quantiles are infinite.
 LEAST = 2.0**-33
 TINY = np.finfo(np.float64).tiny
-# Codes that are counted off one by one; more are searched for, state by state.
+# With at most so many codes, draws count them off; with more, they search state by state.
 FEW_CODES = 32
 
 
 @dataclass(frozen=True, eq=False)
 class UnivariateTable(Univariate):
-    """A probability for each code in each state; where a code has several values, they share it.
+    """A probability for each code in each state, shared by the values of a code.
 
-    The prior is Dirichlet: ``strength`` rows with the column's own frequencies, nearly; see
+    The prior is Dirichlet: roughly, ``strength`` rows with the column's own frequencies; see
     :func:`prior_rows`.
 
     Attributes
@@ -296,11 +296,11 @@ class UnivariateTable(Univariate):
 
     @abstractmethod
     def coverage(self, low: Floats, high: Floats) -> Floats:
-        """Part of each code's mass that lies in ``[low, high)``: (regions, codes)."""
+        """The fraction of each code's mass within ``[low, high)``, (regions, codes)."""
 
     @abstractmethod
     def value(self, code: NDArray[np.int64], uniform: Floats) -> Floats:
-        """A value of what each code stands for, by a uniform number."""
+        """A value of each code, by a uniform number."""
 
     def natural(self) -> Natural:
         """The log probabilities."""
@@ -315,14 +315,14 @@ class UnivariateTable(Univariate):
     def maximise_each(
         cls, distributions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
     ) -> list[Self]:
-        """Frequencies of the rows and of the prior's rows together, all tables as one."""
+        """Frequencies of the rows together with those of the prior; all tables in one call."""
         marginals = [one.marginal for one in distributions]
         tables = maximise_tables([own.count for own in statistics], marginals, strengths)
         pairs = zip(distributions, tables, strict=True)
         return [distribution.with_table(table) for distribution, table in pairs]
 
     def with_table(self, table: Floats) -> Self:
-        """The same with another table; ``dataclasses.replace`` takes five times as long."""
+        """A copy with another table; ``dataclasses.replace`` takes five times as long."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, table=table)
         other.__dict__.pop("form", None)
@@ -337,29 +337,29 @@ class UnivariateTable(Univariate):
         return np.asarray(self.coverage(low, high) @ np.exp(self.table))
 
     def given_missing(self, odds: float) -> Self:
-        """The last code is "not recorded"."""
+        """The distribution with the last code, "not recorded", made more or less likely."""
         return self.with_table(with_last(self.table, odds))
 
     def invert(self, state: NDArray[np.integer[Any]], uniform: Floats) -> Floats:
-        """A code, then a value of it."""
+        """A code, then one of its values."""
         return self.value(*invert_codes(self.table, state, uniform))
 
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
-        """Only these states."""
+        """The distribution with only these states."""
         return replace(self, table=self.table[:, states])
 
     def codes_of(self, variable: Variable) -> int:
-        """Codes that the table of this variable must have."""
+        """Number of codes that a table of this variable must have."""
         return max(1, len(variable.levels))
 
     def check(self, variable: Variable, n_states: int) -> None:
-        """With the table against the variable's codes."""
+        """Also compares the table with the variable's codes."""
         check_table(self.table, self.marginal, self.codes_of(variable), n_states)
         super().check(variable, n_states)
 
 
 def check_table(table: Floats, marginal: Floats, n_codes: int, n_states: int) -> None:
-    """Refuse what a file holds where it is no table of log probabilities with its marginal."""
+    """Refuse a file's content that is not a table of log probabilities with its marginal."""
     found = np.shape(table)
     require(found[1:] == (n_states,), f"table must have {n_states} states; it is of shape {found}")
     require(found[0] == n_codes, f"table must have {n_codes} codes; it is of shape {found}")
@@ -373,9 +373,9 @@ def weight_per_code(code: NDArray[np.int64], weight: Floats, n_codes: int) -> Fl
 
 
 def start_table(counts: Floats, share: Floats | None, n_states: int) -> tuple[Floats, Floats]:
-    """The marginal as a table with the same column for each state, and itself.
+    """A table with the marginal in each state, and the marginal.
 
-    Frequencies have one more row spread over the codes, evenly or as ``share`` says.
+    Frequencies include one more row, spread over the codes evenly or in proportion to ``share``.
     """
     even = np.full(len(counts), 1 / len(counts))
     marginal = counts + SMOOTHING * (even if share is None else share)
@@ -408,7 +408,7 @@ def maximise_tables(
 ) -> list[Floats]:
     """Maximum a posteriori log probabilities, (codes, states) each, under Dirichlet priors.
 
-    A state without any rows has the marginal.
+    A state without rows gets the marginal.
     """
     codes = np.array([len(marginal) for marginal in marginals])
     table = _maximised(np.concatenate(counts), np.concatenate(marginals), codes, strengths)
@@ -421,7 +421,7 @@ def _maximised(
 ) -> Floats:
     first = np.cumsum(codes) - codes
     total = np.add.reduceat(count, first)
-    # Weight in no state at all and no prior: the marginal is as good as any.
+    # A state without rows or prior gets the marginal.
     strength = np.where(total + strengths[:, None] > 0, strengths[:, None], 1.0)
     count = count + prior_rows(marginal, strength, codes, count.shape[1])
     return log_of(count / np.repeat(np.add.reduceat(count, first), codes, axis=0))
@@ -430,11 +430,11 @@ def _maximised(
 def prior_rows(
     marginal: Floats, strength: Floats, codes: NDArray[np.int64], n_states: int
 ) -> Floats:
-    """Rows that priors stand for, (codes of all, states): ``strength`` (tables, states) of each.
+    """The pseudo-rows of Dirichlet priors, (all codes, states), ``strength`` (tables, states).
 
-    They have the marginal, and one row at most is spread over all codes and states evenly. Of a
-    code that was never seen, the marginal has a small part of a row; after a step that alone would
-    be that part of that part. All states may share one column.
+    They follow the marginal; up to one row is spread over all codes and states evenly. Otherwise a
+    code that was never seen, with a small part of a row in the marginal, would get only that small
+    part of that part in each step. All states may share one column.
     """
     even = np.minimum(strength, SMOOTHING) / (codes[:, None] * n_states)
     of_code = np.repeat(np.arange(len(codes)), codes)
@@ -445,12 +445,12 @@ def table_prior(table: Floats, marginal: Floats, strength: float) -> float:
     """Log Dirichlet density of a table, up to a constant."""
     if strength == 0:
         return 0.0
-    rows = strength * marginal + min(strength, SMOOTHING) / table.size  # as prior_rows has them
+    rows = strength * marginal + min(strength, SMOOTHING) / table.size  # as in prior_rows
     return float(rows @ table.sum(axis=1))
 
 
 def log_prior_of(distributions: Sequence[Univariate], strength: float) -> float:
-    """The sum of :meth:`Univariate.log_prior`, of all tables at once."""
+    """The sum of :meth:`Univariate.log_prior`, computed for all tables at once."""
     tables = [one for one in distributions if isinstance(one, UnivariateTable)]
     total = sum(
         one.log_prior(strength) for one in distributions if not isinstance(one, UnivariateTable)
@@ -467,7 +467,7 @@ def log_prior_of(distributions: Sequence[Univariate], strength: float) -> float:
 def invert_codes(
     table: Floats, state: NDArray[np.integer[Any]], uniform: Floats
 ) -> tuple[NDArray[np.int64], Floats]:
-    """One code for each entry of ``state``, and the uniform number that is left within it."""
+    """One code for each entry of ``state``, and the uniform number rescaled within the code."""
     bounds = np.cumsum(np.exp(table), axis=0)
     last = len(table) - 1 - np.argmax(np.isfinite(table[::-1]), axis=0)
     place, codes = uniform * bounds[-1, state], np.zeros(len(state), dtype=np.int64)
@@ -492,13 +492,13 @@ def draw_allowed(
 ) -> NDArray[np.int64]:
     """One of the allowed codes, (draws, codes), for each entry of ``state``.
 
-    Where the state gives none of them any mass, one of them evenly.
+    If the state gives them no mass, each of them is equally likely.
     """
     chance = np.exp(table.T)[state] * allowed
     nothing = chance.sum(axis=1) == 0
     chance[nothing] = allowed[nothing]
     bounds = np.cumsum(chance, axis=1)
     u = uniform * bounds[:, -1]
-    # A draw on the last bound itself is one too far.
+    # A number equal to the last bound would be one code too far.
     last = chance.shape[1] - 1 - np.argmax(chance[:, ::-1] > 0, axis=1)
     return np.asarray(np.minimum((bounds <= u[:, None]).sum(axis=1), last))

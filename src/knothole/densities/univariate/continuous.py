@@ -26,11 +26,11 @@ from knothole.densities.univariate.base import (
     weight_per_code,
 )
 
-# The least variance of a state, as a part of the column's: keeps EM away from singular solutions.
+# The least variance of a state, relative to the column's: keeps EM from singular solutions.
 VARIANCE_FLOOR = 1e-6
-# Rows of the prior for each of strength's.
+# Rows of the prior per row of ``strength``.
 PRIOR_PART = 0.1
-# Spread, relative to the values, that is no more than rounding.
+# A smaller spread, relative to the values, is rounding error.
 ROUNDING = 1e-13
 
 
@@ -38,9 +38,9 @@ ROUNDING = 1e-13
 class Gaussian(Univariate):
     """A normal distribution in each state, of the column standardised by its own mean and sd.
 
-    The prior is normal-inverse-gamma in the form of rows that have the column's mean and variance
-    (0 and 1, standardised): a tenth of ``strength``, since a state's variance is far smaller than
-    the column's, and is soon drowned by it.
+    The prior is normal-inverse-gamma. It acts like rows with the column's mean and variance (0 and
+    1, standardised), a tenth of ``strength``: a state's variance is far smaller than the column's,
+    and more rows would dominate it.
     """
 
     family: ClassVar[str] = "gaussian"
@@ -62,7 +62,7 @@ class Gaussian(Univariate):
         return Encoded(code, z, None if possible.all() else np.where(possible, 0.0, -np.inf))
 
     def natural(self) -> Natural:
-        """The normal density, its square expanded."""
+        """The normal density in the common form, with its square expanded."""
         table = -0.5 * np.log(2 * np.pi * self.variance) - 0.5 * self.mean**2 / self.variance
         table -= np.log(self.scale)
         return Natural(table[None], self.mean / self.variance, -0.5 / self.variance)
@@ -71,7 +71,7 @@ class Gaussian(Univariate):
     def maximise_each(
         cls, distributions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
     ) -> list[Self]:
-        """Moments of the rows and of the prior's rows together."""
+        """Moments of the rows together with those of the prior."""
         prior = PRIOR_PART * strengths[:, None]
         rows = np.array([own.count[0] for own in statistics]) + prior
         some = np.maximum(rows, np.finfo(np.float64).tiny)
@@ -106,7 +106,7 @@ class Gaussian(Univariate):
         return replace(self, mean=self.mean[states], variance=self.variance[states])
 
     def check(self, variable: Variable, n_states: int) -> None:
-        """With the moments."""
+        """Also checks the moments."""
         check_array("location", self.location, ())
         check_positive("scale", self.scale)
         check_array("mean", self.mean, (n_states,))
@@ -128,7 +128,7 @@ class Gaussian(Univariate):
 def standardised(
     x: Floats, location: Any, scale: Any, out: Floats | None = None
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Standardised values, 0 where they are not finite, and which are missing or possible."""
+    """Standardised values (0 where not finite), and flags: missing, and possible."""
     finite = np.isfinite(x)
     z = np.empty(x.shape) if out is None else out
     z[...] = x
@@ -136,15 +136,15 @@ def standardised(
     with np.errstate(over="ignore"):
         z -= location
         z /= scale
-    # Their squares are infinite, and the density 0; products with anything else are finite.
+    # Squares stay infinite, so the density is 0, but products with 0 are not NaN.
     np.minimum(np.maximum(z, -(FARTHEST**2), out=z), FARTHEST**2, out=z)
     return z, finite | np.isnan(x)
 
 
 def location_and_scale(x: Floats, weight: Floats) -> tuple[float, float]:
-    """Mean and sd; for a column that does not vary, its own size is all there is for a scale.
+    """Mean and standard deviation; a constant column has its absolute value as the scale.
 
-    Scaled by the largest value first, so that squares neither overflow nor vanish.
+    Divided by the largest value first, so that squares neither overflow nor underflow.
     """
     if len(x) == 0:
         return 0.0, 1.0
@@ -156,12 +156,12 @@ def location_and_scale(x: Floats, weight: Floats) -> tuple[float, float]:
 
 
 MAX_BINS = 64
-# Bins that every column has, as long as each has so many rows.
+# The least number of bins, if there are enough rows for each.
 LEAST_BINS = 16
 ROWS_PER_BIN = 20
-# A bin narrower than this part of the column's sd says more about ties than about density.
+# A narrower bin, relative to the column's standard deviation, reflects ties, not density.
 NARROWEST = 1e-3
-# The part of the smoothing row that goes to each tail.
+# Fraction of the smoothing row that each tail gets.
 TAIL_SHARE = 0.25
 
 
@@ -169,8 +169,8 @@ TAIL_SHARE = 0.25
 class Histogram(UnivariateTable):
     """A constant density in each bin, the bins shared by all states.
 
-    Codes are the bins in order, then the lower and the upper tail. A tail decays exponentially
-    with the width of the bin next to it, so that no value has density zero.
+    Codes are the bins in order, then the lower and the upper tail. A tail decays exponentially, at
+    the scale of the adjacent bin's width, so that no value has density zero.
 
     Attributes
     ----------
@@ -220,7 +220,7 @@ class Histogram(UnivariateTable):
         return np.asarray(base)
 
     def coverage(self, low: Floats, high: Floats) -> Floats:
-        """Part of each bin or tail that lies in ``[low, high)``."""
+        """The fraction of each bin or tail that lies in ``[low, high)``."""
         high = np.maximum(low, high)
         start, width = self.edges[:-1], np.diff(self.edges)
         lower, upper = self.tails
@@ -257,14 +257,14 @@ class Histogram(UnivariateTable):
 
 
 def _bin(edges: Floats, x: Floats) -> NDArray[np.int64]:
-    """Codes of values; that of NaN means nothing."""
+    """Codes of values; that of NaN is meaningless."""
     bins = len(edges) - 1
     position = np.searchsorted(edges, x, side="right") - 1
     return np.where(position < 0, bins, np.where(position >= bins, bins + 1, position))
 
 
 def choose_edges(x: Floats, weight: Floats) -> Floats:
-    """Edges at quantiles, as many as a penalised likelihood of the column asks for."""
+    """Edges at quantiles; their number is chosen by a penalised likelihood."""
     location, scale = location_and_scale(x, weight)
     if len(x) == 0 or x.min() == x.max():
         return location + scale * np.array([-0.5, 0.5])
@@ -276,8 +276,8 @@ def choose_edges(x: Floats, weight: Floats) -> Floats:
 def bin_counts(n_rows: int) -> list[int]:
     """Numbers of bins to try.
 
-    Not too few, even for a column whose own distribution is flat: with one bin, it could not
-    differ between states. The prior keeps rows from being too few for them.
+    Not too few, even if the column's own distribution is flat: with a single bin it could not
+    differ between states. The prior copes with bins that have few rows.
     """
     least = min(LEAST_BINS, n_rows // ROWS_PER_BIN)
     return [1 << i for i in range(MAX_BINS.bit_length()) if 1 << i >= least]
@@ -289,7 +289,7 @@ def best_edges(candidates: Iterable[Floats], x: Floats, weight: Floats) -> Float
 
 
 def information(edges: Floats, x: Floats, weight: Floats) -> float:
-    """Log likelihood of sorted values under their histogram, less what its bins cost."""
+    """Log likelihood of sorted values under a histogram, minus the penalty for its bins."""
     counts = np.diff(np.append(0.0, np.cumsum(weight))[np.searchsorted(x, edges)])
     filled = counts > 0
     density = counts[filled] / (weight.sum() * np.diff(edges)[filled])
@@ -297,7 +297,7 @@ def information(edges: Floats, x: Floats, weight: Floats) -> float:
 
 
 def quantile_edges(x: Floats, bins: int, scale: float) -> Floats:
-    """Edges around about equally many of the sorted values, no two closer than a bound."""
+    """Edges with about equally many sorted values between them, not closer than a bound."""
     inner = np.quantile(x, np.arange(1, bins) / bins)
     low, high = x[0], np.nextafter(x[-1], np.inf)
     edges = [low]
@@ -307,16 +307,16 @@ def quantile_edges(x: Floats, bins: int, scale: float) -> Floats:
     return np.append(edges, high)
 
 
-# Up to so many different numbers, each has a bin of its own.
+# With at most so many different numbers, each has its own bin.
 FEW_NUMBERS = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Integer(Histogram):
-    """A probability for each whole number; on a wide range, neighbours share one evenly.
+    """A probability for each integer; if the range is wide, the integers of a bin share one.
 
-    It is a histogram with edges half way between whole numbers, integrated over the unit interval
-    around each of them. Other numbers count as the nearest whole one.
+    A histogram with edges half-way between integers, integrated over the unit interval around
+    each. Other numbers count as the nearest integer.
     """
 
     family: ClassVar[str] = "integer"
@@ -335,13 +335,13 @@ class Integer(Histogram):
         """Log probability of a whole number within its bin or tail."""
         base = super().log_base(code, x)
         for tail, scale in zip((-2, -1), self.tails, strict=True):
-            # The mass of a unit interval, not the density in its middle.
+            # The mass of the unit interval, not the density at its centre.
             there = code == self.n_codes + tail
             base[there] += np.log(2 * scale * np.sinh(0.5 / scale))
         return base
 
     def coverage(self, low: Floats, high: Floats) -> Floats:
-        """Part of each bin's or tail's whole numbers that lie in ``[low, high)``."""
+        """The fraction of each bin's or tail's integers that lie in ``[low, high)``."""
         return super().coverage(np.ceil(low) - 0.5, np.ceil(high) - 0.5)
 
     def value(self, code: NDArray[np.int64], uniform: Floats) -> Floats:
@@ -350,7 +350,7 @@ class Integer(Histogram):
 
 
 def choose_integer_edges(x: Floats, weight: Floats) -> Floats:
-    """A bin for each number where they are few, else as a penalised likelihood asks."""
+    """One bin for each number if there are few; otherwise chosen by a penalised likelihood."""
     if len(x) == 0:
         return np.array([-0.5, 0.5])
     low, high = x.min() - 0.5, x.max() + 0.5

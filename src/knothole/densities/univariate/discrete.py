@@ -33,7 +33,7 @@ from knothole.densities.univariate.base import (
 
 @dataclass(frozen=True, eq=False)
 class Categorical(UnivariateTable):
-    """A probability for each level: the codes are the levels'."""
+    """A probability for each level; codes are those of the levels."""
 
     family: ClassVar[str] = "categorical"
 
@@ -64,13 +64,13 @@ class Categorical(UnivariateTable):
         return code.astype(np.float64)
 
 
-# The least mean of a state: its logarithm must be finite.
+# The least mean of a state; its logarithm must be finite.
 MEAN_FLOOR = 1e-9
-# The largest mean, and the largest count that is drawn: no quantile of such a mean is beyond it.
+# The largest mean, and the largest count to draw, which no quantile of such a mean exceeds.
 LARGEST, MOST = 2.0**60, 2.0**80
-# Logarithms of the dispersions that are looked at.
+# Range of the log dispersion.
 LOG_SIZES = -7.0, 14.0
-# How the mass of "negative", which a count is not, falls off below zero: geometric.
+# Ratio of the geometric distribution of negative numbers.
 BELOW = 0.5
 
 
@@ -78,9 +78,10 @@ BELOW = 0.5
 class Count(Univariate):
     """Counts 0, 1, 2, ... with a mean in each state, and a little mass on negative numbers.
 
-    Code 0 is a count, with ``z`` the count itself; code 1 is a negative number, as rare as one in
-    all the rows of training unless some occurred, so that none is impossible. Other numbers count
-    as the nearest whole one. The prior is ``strength`` rows with the column's mean.
+    Code 0 is a count, with ``z`` the count itself; code 1 is a negative number. It has about the
+    probability of one row in the training table, or more if negative numbers occurred, so that none
+    is impossible. Other numbers count as the nearest integer. The prior is ``strength`` rows with
+    the column's mean.
 
     Attributes
     ----------
@@ -89,7 +90,7 @@ class Count(Univariate):
     centre : float
         The column's mean.
     table, marginal : float64 (2, states), (2,)
-        Log probability that the number is a count, or negative; and in the whole column.
+        Log probability of a count, and of a negative number; and the same for the whole column.
     """
 
     mean: Floats
@@ -104,25 +105,25 @@ class Count(Univariate):
 
     @abstractmethod
     def log_base(self, x: Floats) -> Floats:
-        """Part of the log probability of a count that no state changes."""
+        """The part of a count's log probability that does not depend on the state."""
 
     @abstractmethod
     def rate(self) -> tuple[Floats, Floats]:
-        """What the log probability of x has besides: constant and slope in x, (states,)."""
+        """The rest of the log probability of x: constant and slope in x, (states,)."""
 
     @abstractmethod
     def under(self, x: Floats, mean: Floats) -> Floats:
-        """P(count < x) for x from 1 on, finite, broadcast against means."""
+        """P(count < x) for finite x >= 1, broadcast against means."""
 
     @abstractmethod
     def over(self, x: Floats, mean: Floats) -> Floats:
-        """P(count >= x), likewise."""
+        """P(count >= x) for finite x >= 1, broadcast against means."""
 
     @staticmethod
     def fields(x: Floats, weight: Floats, n_states: int) -> tuple[Floats, float, Floats, Floats]:
         """The marginal of the column in every state."""
         counts, of_counts = x[x >= 0], weight[x >= 0]
-        # One row at 1 keeps the mean above zero.
+        # One additional row at 1 keeps the mean above zero.
         centre = (of_counts @ counts + SMOOTHING) / (of_counts.sum() + SMOOTHING)
         split = np.array([of_counts.sum(), weight[x < 0].sum()])
         table, marginal = start_table(split, None, n_states)
@@ -149,7 +150,7 @@ class Count(Univariate):
     def maximise_each(
         cls, distributions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
     ) -> list[Self]:
-        """Means of the rows' counts and the prior's together."""
+        """Means of the counts of the rows together with those of the prior."""
         each = zip(distributions, statistics, strengths.tolist(), strict=True)
         return [distribution._maximised(own, strength) for distribution, own, strength in each]
 
@@ -179,7 +180,7 @@ class Count(Univariate):
         """Mass of the whole numbers in an interval."""
         low, high = np.ceil(low), np.ceil(np.maximum(low, high))
         (under_low, over_low), (under_high, over_high) = self.below(low), self.below(high)
-        # Of two numbers near 1 take the complements: far in the upper tail only they differ.
+        # Between probabilities near 1 use the complements: in the upper tail only they differ.
         counts = np.where(under_low > 0.5, over_low - over_high, under_high - under_low)
         negative = _negative_below(high) - _negative_below(low)
         probability = np.exp(self.table)
@@ -192,10 +193,10 @@ class Count(Univariate):
         return np.where(sign == 1, np.minimum(below, -1.0), self.quantile(self.mean[state], left))
 
     def quantile(self, mean: Floats, uniform: Floats) -> Floats:
-        """The least count whose P(count <= .) is ``uniform`` at least, for each mean.
+        """The least count with P(count <= .) of at least ``uniform``, for each mean.
 
-        By doubling, then halving: scipy's own search runs for minutes where counts are spread
-        widely (a negative binomial of size 1e-3), and finds none where they are large.
+        By doubling, then bisection: scipy's own search takes minutes for widely spread counts (a
+        negative binomial of size 1e-3), and fails for large ones.
         """
         below, found = np.full(len(mean), -1.0), np.zeros(len(mean))
 
@@ -221,7 +222,7 @@ class Count(Univariate):
         return replace(self, mean=self.mean[states], table=self.table[:, states])
 
     def check(self, variable: Variable, n_states: int) -> None:
-        """With the means, and the table of counts and negative numbers."""
+        """Also checks the means, and the table of counts and negative numbers."""
         check_positive("mean", self.mean, (n_states,))
         require((self.mean <= LARGEST).all(), "mean is of no counts")
         check_positive("centre", self.centre)
@@ -312,7 +313,7 @@ class NegativeBinomial(Count):
         return np.asarray(betaincc(self.size, x, self.size / (mean + self.size)))
 
     def check(self, variable: Variable, n_states: int) -> None:
-        """With the dispersion."""
+        """Also checks the dispersion."""
         check_positive("size", self.size)
         low, high = LOG_SIZES
         require(low - 1 <= np.log(self.size) <= high + 1, "size is no dispersion of a column")
@@ -320,8 +321,8 @@ class NegativeBinomial(Count):
 
 
 def best_size(x: Floats, weight: Floats) -> float:
-    """The maximum likelihood dispersion of counts."""
-    from scipy.optimize import minimize_scalar  # it imports much: only to learn
+    """The maximum likelihood estimate of the dispersion of counts."""
+    from scipy.optimize import minimize_scalar  # slow to import, and needed only to learn
     from scipy.special import gammaln
 
     if len(x) == 0:

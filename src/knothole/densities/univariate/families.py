@@ -1,4 +1,4 @@
-"""All families, which of them a variable gets, and point masses beside another family."""
+"""The choice of a family for each variable, and point masses combined with another family."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ from knothole.densities.univariate.continuous import (
 from knothole.densities.univariate.discrete import Categorical, NegativeBinomial, Poisson
 from knothole.errors import InvalidInput
 
-#: The families that stand on their own.
+#: Families that can be used without point masses.
 PLAIN: dict[str, type[Univariate]] = {
     family.family: family
     for family in (Categorical, Gaussian, Histogram, Integer, Poisson, NegativeBinomial)
 }
 
-#: What the values of a variable follow, but for point masses, unless a family is named.
+#: Default family of values by kind of variable, apart from point masses.
 USUAL: dict[Kind, type[Univariate]] = {
     Kind.CATEGORICAL: Categorical,
     Kind.CONTINUOUS: Gaussian,
     Kind.INTEGER: Integer,
 }
 
-# A continuous column with at most so many different values is a set of points.
+# A continuous column with at most so many different values consists of point masses.
 FEW_VALUES = 32
-# Rows each of them must have on average.
+# The least mean number of rows for each of them.
 ROWS_PER_VALUE = 10
-# Otherwise a value is a point where it has this part of the rows, and this many times as many as
-# the values next to it: columns are rounded, so that most values of the middle occur often.
+# Otherwise a value is a point mass if it has this fraction of the rows, and so many times as many
+# as its neighbours: in a rounded column, most values near the centre are frequent.
 REPEATED = 0.02
 OUTSTANDING = 5
 NEIGHBOURS = 3
@@ -85,7 +85,7 @@ def _next_to(counts: NDArray[np.int64], i: int) -> float:
 
 
 def prefers_histogram(x: Floats) -> bool:
-    """Whether a histogram of all values is likelier than a Gaussian, parameters accounted for."""
+    """Whether a histogram of all values has the better information criterion than a Gaussian."""
     x = x[np.isfinite(x)]
     weight = np.ones(len(x))
     if len(x) == 0 or x.min() == x.max():
@@ -98,18 +98,17 @@ def prefers_histogram(x: Floats) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Atoms(Univariate):
-    """Some values have a probability of their own; the rest follow another family.
+    """Point masses at some values; the rest follow another family.
 
-    Densities are with respect to counting measure at the points and the rest's own elsewhere.
-    "Not recorded" (:data:`~knothole.columns.columns.NOT_RECORDED`) is a point like others. Codes
-    are
-    the rest's, then one for each point. The prior is Dirichlet, centred on the column's
+    Densities are with respect to counting measure at the points, and to the rest's own measure
+    elsewhere. "Not recorded" (:data:`~knothole.columns.columns.NOT_RECORDED`) is one of the points.
+    Codes are the rest's, then one for each point. The prior is Dirichlet, centred on the column's
     frequencies.
 
     Attributes
     ----------
     points : float64 (points,)
-        Ascending.
+        Positions of the point masses, ascending.
     table : float64 (1 + points, states)
         Log probabilities of the rest and of each point.
     marginal : float64 (1 + points,)
@@ -131,7 +130,7 @@ class Atoms(Univariate):
 
     @classmethod
     def start(cls, variable: Variable, x: Floats, weight: Floats, n_states: int) -> Self:
-        """Points at values that repeat, and a family chosen for the rest."""
+        """Point masses at repeated values, and a family chosen for the rest."""
         points = repeated_values(variable, x, weight)
         if variable.nullable:
             points = np.append(points, NOT_RECORDED)
@@ -147,17 +146,17 @@ class Atoms(Univariate):
         weight: Floats,
         n_states: int,
     ) -> Self:
-        """These points beside this family."""
+        """Point masses at these points, with this family for the rest."""
         at = [x == point for point in points]
         elsewhere = ~np.isnan(x) & ~np.any(at, axis=0) if at else ~np.isnan(x)
         counts = np.array([weight[elsewhere].sum(), *(weight[here].sum() for here in at)])
-        # Where nothing but the points was seen, what else there may be is on their scale.
+        # If only the points were observed, other values are assumed to be on their scale.
         other = np.where(elsewhere, x, np.nan) if counts[0] > 0 else x
         distribution = rest.start(variable, other, weight, n_states)
         return cls(points, *start_table(counts, None, n_states), distribution)
 
     def encode(self, x: Floats) -> Encoded:
-        """The point's code, or the rest's encoding."""
+        """The code of the point, or the rest's encoding."""
         position = np.minimum(np.searchsorted(self.points, x), len(self.points) - 1)
         at = self.points[position] == x if len(self.points) else np.zeros(len(x), dtype=np.bool_)
         encoded = self.rest.encode(np.where(at, np.nan, x))
@@ -165,7 +164,7 @@ class Atoms(Univariate):
         return replace(encoded, code=code)
 
     def natural(self) -> Natural:
-        """The rest's parameters, weighted, and the points' log probabilities."""
+        """The rest's parameters, weighted by its probability, and the points' log probabilities."""
         natural = self.rest.form
         table = np.concatenate([natural.table + self.table[0], self.table[1:]])
         return replace(natural, table=table)
@@ -174,14 +173,14 @@ class Atoms(Univariate):
     def maximise_each(
         cls, distributions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
     ) -> list[Self]:
-        """The points of all of them, and the rests of each family."""
+        """Maximise the point masses of all distributions, and the rests of each family."""
         counts, of_rests = [], []
         for distribution, own in zip(distributions, statistics, strict=True):
             inner, at = np.split(own.count, [distribution.rest.n_codes])
             counts.append(np.concatenate([inner.sum(axis=0)[None], at]))
             of_rests.append(replace(own, count=inner))
         marginals = [one.marginal for one in distributions]
-        # The prior's rows have the rest only as often as the column has it.
+        # The prior's rows fall into the rest as often as those of the column.
         share = strengths * [marginal[0] for marginal in marginals]
         rests = maximised([one.rest for one in distributions], of_rests, share)
         tables = maximise_tables(counts, marginals, strengths)
@@ -202,7 +201,7 @@ class Atoms(Univariate):
         return np.asarray(rest + inside.astype(np.float64) @ probability[1:])
 
     def invert(self, state: NDArray[np.integer[Any]], uniform: Floats) -> Floats:
-        """A part, then a value of it."""
+        """Point or rest, then a value."""
         part, left = invert_codes(self.table, state, uniform)
         x = np.append(np.nan, self.points)[part]
         other = part == 0
@@ -210,7 +209,7 @@ class Atoms(Univariate):
         return np.asarray(x)
 
     def given_missing(self, odds: float) -> Self:
-        """The last point is "not recorded"."""
+        """The last point, "not recorded", made more or less likely."""
         return replace(self, table=with_last(self.table, odds))
 
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
@@ -218,7 +217,7 @@ class Atoms(Univariate):
         return replace(self, table=self.table[:, states], rest=self.rest.take(states))
 
     def check(self, variable: Variable, n_states: int) -> None:
-        """With the points and the rest."""
+        """Also checks the points and the rest."""
         check_array("points", self.points, (None,), finite=False)
         rising = (self.points > -np.inf).all() and (self.points[1:] > self.points[:-1]).all()
         require(rising, "points must rise, and be above -inf")
@@ -228,7 +227,7 @@ class Atoms(Univariate):
         super().check(variable, n_states)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Fields; those of the rest with a prefix."""
+        """The fields; those of the rest have a prefix."""
         own = {"points": self.points, "table": self.table, "marginal": self.marginal}
         rest = owned("rest", self.rest.arrays())
         return {**own, **rest, "family": np.array(self.rest.family)}
@@ -258,8 +257,8 @@ def start_distribution(
 ) -> Univariate:
     """A distribution for a variable: of the family chosen from the data, unless one is named.
 
-    ``"atoms+histogram"`` names the family beside the points. A nullable numeric variable keeps its
-    state "not recorded" beside whatever family.
+    ``"atoms+histogram"`` names the family of the rest beside point masses. A nullable numeric
+    variable keeps its state "not recorded" with any family.
     """
     if family is None:
         return choose(variable, x).start(variable, x, weight, n_states)
@@ -288,12 +287,12 @@ def _check_family(variable: Variable, family: str) -> None:
 
 
 def with_continuous(family: str, variable: Variable, x: Floats) -> str:
-    """The name of the family that :func:`choose` takes, with another one for its values."""
+    """The name of the family that :func:`choose` takes, with another family for its values."""
     return f"atoms+{family}" if choose(variable, x) is Atoms else family
 
 
 def distribution_arrays(distributions: Sequence[Univariate]) -> dict[str, NDArray[Any]]:
-    """The arrays of some distributions, for storage; :func:`distributions_from` has the inverse."""
+    """The arrays of distributions, for storage; the inverse of :func:`distributions_from`."""
     return {
         f"leaf{e}.{name}": array
         for e, distribution in enumerate(distributions)
@@ -304,7 +303,7 @@ def distribution_arrays(distributions: Sequence[Univariate]) -> dict[str, NDArra
 def check_distributions(
     variables: Sequence[Variable], distributions: Sequence[Univariate], n_states: Sequence[int]
 ) -> None:
-    """Refuse stored distributions that are not one for each variable, with these states each."""
+    """Refuse stored distributions unless there is one for each variable, with these states."""
     counts = f"{len(distributions)} distributions, {len(variables)} variables"
     require(len(distributions) == len(variables) == len(n_states), counts)
     for variable, distribution, size in zip(variables, distributions, n_states, strict=True):

@@ -1,10 +1,10 @@
-"""All variables of a table, and all distributions, as the few plain arrays that kernels work on.
+"""All variables of a table, and all distributions, as a few plain arrays for the kernels.
 
-The codes of all variables index one stacked table (codes, states). A categorical variable that
-is known only to lie in a set of levels has a code of its own for each such set, whose entry of
-the table is the log mass of the set; :meth:`Packed.statistics` gives its counts back to the
-levels. A missing value that says something of whether it was recorded (``Evidence.odds``) has a
-code, too. So kernels need to know neither families nor sets.
+The codes of all variables index one stacked table (codes, states). If a categorical variable is
+only known to be in a set of levels, the set has a code of its own, whose entry in the table is the
+log mass of the set; :meth:`Packed.statistics` divides its counts among the levels. A missing value
+with odds of "not recorded" (``Evidence.odds``) has a code too. So the kernels need to know neither
+families nor sets.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from knothole.densities.univariate.base import Statistics, Univariate, log_of
 from knothole.densities.univariate.continuous import Gaussian, standardised
 from knothole.threads import Memory, over_chunks
 
-# Rows that are encoded at once: all temporary arrays stay in the cache.
+# Rows that are encoded at once, so that temporary arrays stay in the cache.
 BLOCK = 4096
-# Codes whose tables are worth keeping for the next call.
+# Tables with at most so many codes are cached for the next call.
 FEW = 4096
 _memory = Memory()
 
 
 class Values(NamedTuple):
-    """Some rows of :class:`Packed` as kernels take them."""
+    """Some rows of :class:`Packed` in the form for kernels."""
 
     code: NDArray[Any]
     z: Floats
@@ -40,7 +40,7 @@ class Values(NamedTuple):
 
 
 class Stacked(NamedTuple):
-    """Something of all distributions: a table (codes, states), and two numbers a slot and state.
+    """Numbers for all distributions: a table (codes, states), and two per slot and state.
 
     Parameters are log probabilities and the factors of z and z**2; statistics are sums of shares,
     and of shares times z and z**2.
@@ -58,9 +58,9 @@ class Packed:
     Attributes
     ----------
     code : int16 or int32 (rows, variables)
-        Rows of the stacked table; -1 for a missing value. As small as the table allows.
+        Rows of the stacked table; -1 for a missing value. The smallest type that the table allows.
     z : float64 (rows, slots)
-        Standardised values of the variables that have them.
+        Standardised values of variables that have them.
     base : float64 (rows,)
         Log base measures, summed over the variables.
     slot : int64 (variables,)
@@ -68,9 +68,9 @@ class Packed:
     offset : int64 (variables + 1,)
         First row of each variable in the stacked table.
     sets : mapping from a variable to bool (sets, levels)
-        What the further codes of a variable, after its distribution's own, stand for.
+        Sets of levels that the codes after those of the variable's distribution stand for.
     odds : mapping from a variable to float64
-        What the codes after those stand for: missing values, by what they say.
+        Odds of missing values that the codes after those stand for.
     """
 
     code: NDArray[Any]
@@ -93,19 +93,19 @@ class Packed:
         return Values(self.code[start:stop], self.z[start:stop], self.base[start:stop], self.slot)
 
     def nothing(self, n_states: int) -> Stacked:
-        """Statistics of no rows."""
+        """Statistics of an empty set of rows."""
         n_slots = self.z.shape[1]
         shapes = (int(self.offset[-1]), n_states), (n_slots, n_states), (n_slots, n_states)
         return Stacked(*(np.zeros(shape) for shape in shapes))
 
     def parameters(self, distributions: Sequence[Univariate]) -> Stacked:
-        """The parameters of all distributions."""
+        """The parameters of all distributions, stacked."""
         if self.sets or self.odds or self.offset[-1] > FEW:
             return _stack(distributions, self.sets, self.odds)
         return _parameters(tuple(distributions))
 
     def statistics(self, distributions: Sequence[Univariate], sums: Stacked) -> list[Statistics]:
-        """Each variable's statistics from the stacked ones, given ``distributions``."""
+        """Each variable's statistics, from stacked sums."""
         count, first, second = sums
         nothing = np.zeros(count.shape[1])
         out = []
@@ -121,7 +121,7 @@ class Packed:
 
 
 def expected_levels(distribution: Univariate, sets: NDArray[np.bool_], count: Floats) -> Floats:
-    """Counts of sets, given to their levels as the distribution's probabilities have it."""
+    """Counts of sets, divided among their levels by the distribution's probabilities."""
     mass = distribution.set_mass(sets)
     share = np.divide(count, mass, out=np.zeros_like(count), where=mass > 0)
     return np.asarray(np.exp(distribution.form.table) * (sets.T.astype(np.float64) @ share))
@@ -134,9 +134,9 @@ def pack(
     *,
     passing: bool = False,
 ) -> Packed:
-    """Encode rows: all, or those that ``order`` names.
+    """Encode rows: all of them, or those in ``order``.
 
-    ``passing`` rows are of no use once this thread packs others.
+    With ``passing``, the result is valid only until this thread packs other rows.
     """
     n_rows = len(evidence.points) if order is None else len(order)
     if order is not None and (evidence.allowed is not None or evidence.odds is not None):
@@ -169,7 +169,7 @@ def pack(
         block: Any = slice(start, stop) if order is None else order[start:stop]
         points = evidence.points[block]
         if len(normal):
-            # In place where all are Gaussian: what takes time here is fresh memory.
+            # In place if all variables are Gaussian: allocating memory is what takes time here.
             own, out = (points, z[start:stop]) if alike else (points[:, normal], None)
             found, possible = standardised(own, *order_of.standard, out)
             if not alike:
@@ -193,13 +193,13 @@ def pack(
 
 
 class _Order(NamedTuple):
-    """How distributions are laid out: Gaussians are encoded together, the others one by one."""
+    """Layout of distributions: Gaussians are encoded together, others one by one."""
 
     n_codes: NDArray[np.int64]
     slot: NDArray[np.int64]
     n_slots: int
     normal: NDArray[np.intp]
-    standard: tuple[Floats, Floats]  # their locations and scales
+    standard: tuple[Floats, Floats]  # location and scale of the Gaussians
     others: list[int]
 
 

@@ -1,1 +1,1 @@
-"""Exact expectations: walks through the trees that divide where a value is missing."""
+"""Exact expectations: walks through the trees that branch at missing values."""

@@ -1,14 +1,14 @@
-"""Expectations under a latent tree, exactly.
+"""Exact expectations under a latent tree.
 
-Given x_o, latents without a missing variable below them are summed out once per row; the decision
-trees then walk with the small tree that remains
-(``core/latent_messages.hpp``). At a split on a missing variable a position
-brings the variable into focus, reads off the probability of the left side, confines the variable to
-one side after the other, and returns to the messages it had on arrival.
+Given x_o, latents without a missing variable below them are summed out once per row; a smaller tree
+of latents remains for the walks through the decision trees (``core/latent_messages.hpp``). At a
+split on a missing variable, a position moves the focus to that variable, reads off the probability
+of the left side, confines the variable to one side after the other, and restores the messages that
+it had on arrival.
 
-Whatever the row, a part of what arrives at a split goes left, in every state of the variable's
-latent: it is tabulated. Where regions are needed, for one-hot groups observed in part and for two
-trees at once (Lemma 2), masses of what remains of a variable are read off the tables.
+For every state of the variable's latent, the fraction of the arriving mass that goes left does not
+depend on the row: it is tabulated. Where regions are needed, for partly observed one-hot groups and
+for pairs of trees (Lemma 2), the mass of the remaining region is read off the tables.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ class LatentTreeEngine(WalkEngine):
         return LatentRegionGiven(*given, self._known(evidence)) if regions else given
 
     def _likelihood(self, evidence: Evidence) -> Floats:
-        """Likelihood of what is known of each variable, scaled, (rows, variables, states).
+        """Scaled likelihood of what is known of each variable, (rows, variables, states).
 
-        It is 1 at missing values that trees split on: they bring their regions themselves, one-hot
-        groups observed in part included. So it is at values that are impossible in every state.
+        It is 1 for missing values that trees split on, including partly observed one-hot groups:
+        the walks account for their regions. It is also 1 for values that are impossible in every
+        state.
         """
         missing = np.isnan(evidence.points)
         used = self.ensemble.used
@@ -72,7 +73,7 @@ class LatentTreeEngine(WalkEngine):
         packed = pack(self.density.distributions_, evidence)
         like = aligned(len(packed), len(self.latents.parent), len(self.latents.prior))
         impossible = np.zeros(len(packed), dtype=np.bool_)
-        # Base measures are the same in all states: they say nothing here.
+        # Base measures are equal in all states, so they cancel.
         parameters = packed.parameters(self.density.distributions_)
         latent_walk.fill_likelihood(packed.values(), parameters, missing, like, impossible)
         warn_impossible(np.where(impossible, -np.inf, 0.0))
@@ -89,30 +90,30 @@ class Latents(NamedTuple):
     order: Any  # (latents,) parents before children
     child_start: Any  # (latents + 1,) into children
     children: Any
-    transition: Any  # (latents, states, states) p(state | parent's), a row for the parent's state
+    transition: Any  # (latents, states, states) p(state | parent's), one row per parent's state
     transposed: Any  # the same, a row for the latent's own state
     prior: Any  # (states,) of the root
 
 
 class LatentGiven(NamedTuple):
-    """What a latent tree says of rows."""
+    """The evidence of rows under a latent tree."""
 
     like: Any  # (rows, latents, states)
     used: Any  # (variables,) that trees split on
     latents: Any
-    go_left: Any  # (nodes, states) part of what arrives that goes left
-    n_states: int  # without those that were added up to a multiple of four
+    go_left: Any  # (nodes, states) fraction of the arriving mass that goes left
+    n_states: int  # without padding to a multiple of four
     words: Any  # LeafWords
     plain: bool  # see `tables.plain`
 
     @property
     def kernels(self) -> Any:
-        """The kernels that take it."""
+        """The kernels for these arguments."""
         return latent_walk
 
 
 class LatentRegionGiven(NamedTuple):
-    """The same, for walks with the regions of missing values in hand."""
+    """The same for walks that keep the regions of missing values."""
 
     like: Any
     used: Any
@@ -125,5 +126,5 @@ class LatentRegionGiven(NamedTuple):
 
     @property
     def kernels(self) -> Any:
-        """The kernels that take it."""
+        """The kernels for these arguments."""
         return latent_regions

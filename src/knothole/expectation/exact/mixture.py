@@ -1,17 +1,17 @@
-"""Expectations under a mixture of products (and its one-component case), exactly.
+"""Exact expectations under a mixture of products, or a single product.
 
 Given the component, missing values are independent, so the probability q of going left at a node
-does not depend on the row (:func:`~knothole.expectation.tables.left_probabilities`). A row carries
-a weight for each component, at first its responsibilities p(k | x_o). It follows observed splits;
-at a missing value the weights divide into ``w * q`` and ``w * (1 - q)``; at a leaf their sum is
-the leaf's probability.
+does not depend on the row (:func:`~knothole.expectation.tables.left_probabilities`). A row has a
+weight for each component, initially its responsibilities p(k | x_o). It follows the splits on
+observed values; at a missing value the weights divide into ``w * q`` and ``w * (1 - q)``; at a leaf
+their sum is the leaf's probability.
 
-Two cases need more than q: a one-hot group observed in part, and two trees at once (Lemma 2). There
-the row carries the region of every missing value too, and weights divide by the masses of the two
-sides of it.
+Two cases need more than q: partly observed one-hot groups, and pairs of trees (Lemma 2). There the
+walk also keeps the region of every missing value, and weights divide by the masses of its two
+sides.
 
-Expected margins of small trees need neither: what a tree is expected to give, given the component,
-is joined from its leaves upwards, at the splits where what is left of it by a row divides.
+Expected margins of small trees need neither. The expected value of a tree, given the component, is
+computed from its leaves upwards, over the splits that still branch for the row.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Product(Protocol):
 class MixtureEngine(WalkEngine):
     """Exact expectations under a mixture of products."""
 
-    chunk = 4096  # values are encoded a variable at a time, with some overhead for each
+    chunk = 4096  # large: encoding has an overhead for each variable
 
     def __init__(self, ensemble: Ensemble, density: Product) -> None:
         super().__init__(merged_levels(ensemble, density), density.distributions_)
@@ -65,7 +65,7 @@ class MixtureEngine(WalkEngine):
         return out, np.zeros_like(out)
 
     def _telling(self, evidence: Evidence) -> NodeOdds | None:
-        """What missing values say, and what nodes know of it."""
+        """The odds of missing values, and what is tabulated of them at nodes."""
         if evidence.odds is None:
             return None
         odds = np.ascontiguousarray(evidence.odds[:, : len(self.ensemble.columns)])
@@ -108,26 +108,26 @@ class MixtureGiven(NamedTuple):
 
     @property
     def kernels(self) -> Any:
-        """The kernels that take it."""
+        """The kernels for these arguments."""
         return mixture_walk
 
 
 class RegionGiven(NamedTuple):
-    """Responsibilities, for walks with the regions of missing values in hand."""
+    """Responsibilities, for walks that keep the regions of missing values."""
 
     weights: Any  # (rows, components) p(component | x_o)
     known: Any  # RegionRows
 
     @property
     def kernels(self) -> Any:
-        """The kernels that take it."""
+        """The kernels for these arguments."""
         return mixture_regions
 
 
 class NodeOdds(NamedTuple):
-    """What missing values of rows say of nullable variables (`Evidence.odds`)."""
+    """The odds that missing values of nullable variables imply (`Evidence.odds`)."""
 
     odds: Any  # (rows, variables)
-    share: Any  # (nodes, components) part of what arrives at a node that is not recorded
+    share: Any  # (nodes, components) fraction of the arriving mass that is not recorded
     variable: Any  # (nodes,)
-    goes_left: Any  # (nodes,) whether "not recorded" does
+    goes_left: Any  # (nodes,) whether "not recorded" goes left

@@ -1,12 +1,12 @@
-"""Exact engines: walks through the trees that divide where a row has a missing value.
+"""Exact engines: walks through the trees that branch where a value is missing.
 
-A *position* goes from leaf to leaf of one tree, through those that a row can reach, depth first.
-Where it carries the region of every missing value, a second position can start inside a leaf of
-the first and go through another tree there: that is the probability of a pair of leaves (Lemma 2).
-It then also starts from any region, such as a one-hot group observed in part.
+A *position* goes from leaf to leaf of one tree, depth first, through the leaves that a row can
+reach. If it keeps the region of every missing value, a second position can start inside a leaf of
+the first and go through another tree there, which gives the probability of a pair of leaves (Lemma
+2). Such a walk can also start from any region, such as a partly observed one-hot group.
 
-The walks are ``core/walk.hpp``. What differs between families of densities is what a density says
-of rows given x_o (``given``); each kind of it has the kernels that take it.
+The walks are in ``core/walk.hpp``. Families of densities differ in their record of the evidence
+(``_given``); each kind of record has its own kernels.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from knothole.trees.in_variables import Merged
 
 
 class WalkEngine(ExactEngine):
-    """Exact expectations by walks, for a family of densities."""
+    """Exact expectations by walks, for one family of densities."""
 
     chunk = 512
 
@@ -65,16 +65,16 @@ class WalkEngine(ExactEngine):
 
     @abstractmethod
     def _given(self, evidence: Evidence, regions: bool) -> Any:
-        """What the density says of rows; ``regions`` says that these must be in hand at leaves."""
+        """The evidence under the density; ``regions``: for walks that keep regions."""
 
     @cached_property
     def leaf_sets(self) -> list[LeafSets]:
-        """Sets of leaves, where trees are small enough."""
+        """Sets of leaves; empty if some tree is too large."""
         return leaf_sets(self.ensemble)
 
     @cached_property
     def _small_trees(self) -> tuple[Any, ...]:
-        """Sets of leaves of all trees in their order: see the fields of :class:`LeafWords`."""
+        """Sets of leaves of all trees, in order: the fields of :class:`LeafWords`."""
         groups = self.leaf_sets
         order = np.argsort(np.concatenate([group.root for group in groups]))
         fields = ("parting", "right", "leaf")
@@ -82,14 +82,14 @@ class WalkEngine(ExactEngine):
         return tuple(np.ascontiguousarray(np.concatenate(part)[order]) for part in parts)
 
     def _words(self, evidence: Evidence) -> LeafWords:
-        """What observed values leave of small trees."""
+        """Leaves of small trees that are compatible with the observed values."""
         points = self._points(evidence)
         if not self.leaf_sets:
             none = np.empty((0, LEAVES, LEAVES), np.uint8), np.empty((0, 2 * LEAVES), np.uint64)
             words = np.empty((len(points), 0), np.uint64)
             return LeafWords(words, *none, np.empty((0, LEAVES), np.int64))
         words = np.empty((len(points), self.ensemble.n_trees), np.uint64)
-        if len(self.leaf_sets) == 1:  # of all trees, in their order
+        if len(self.leaf_sets) == 1:  # of all trees, in order
             kernels_of_sets.read_rows(points, self.leaf_sets[0], 0, words)
         else:
             for group in self.leaf_sets:
@@ -99,7 +99,7 @@ class WalkEngine(ExactEngine):
         return LeafWords(words, *self._small_trees)
 
     def _points(self, evidence: Evidence) -> Floats:
-        """Values of rows as the trees take them."""
+        """Values of rows in the form that the trees take."""
         return np.ascontiguousarray(self.merged.points(evidence.points))
 
     @property
@@ -109,7 +109,7 @@ class WalkEngine(ExactEngine):
 
     @cached_property
     def _at_nodes(self) -> tuple[Floats, Floats]:
-        """:attr:`go_left`, and the part of what arrives that is not recorded."""
+        """:attr:`go_left`, and the fraction of the arriving mass that is not recorded."""
         tables = self.tables
         found = left_probabilities(
             self.ensemble, self.grid, tables.mass, tables.absent, tables.unrecorded
@@ -124,16 +124,16 @@ class WalkEngine(ExactEngine):
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
-        """Leaf probabilities of a chunk, part by part."""
+        """Leaf probabilities of a chunk, in parts."""
         arguments = self._arguments(evidence)
         emit = arguments[-1].kernels.emit
-        # Two places more than leaves: a list that is full means that a tree is not done.
+        # Two more than there are leaves: a full list means that the tree is not finished.
         size = max(ENTRIES, int(np.diff(self.ensemble.leaf_start).max(initial=0)) + 2)
         at = 0, 0, 0
         while at[0] < len(evidence.points):
             out = Entries(np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size))
             n, *at = emit(*arguments, *at, out)
-            yield Entries(out.row[:n], out.leaf[:n], out.reach[:n])
+            yield Entries(out.row[:n], out.leaf[:n], out.probability[:n])
 
     def squares(self, evidence: Evidence) -> Floats:
         """E[margin^2] of each output, without the base, (rows, outputs): Lemma 2."""
@@ -150,14 +150,14 @@ class WalkEngine(ExactEngine):
         arguments[-1].kernels.add_pairs(*arguments, *weight_and_outputs)
 
     def _arguments(self, evidence: Evidence, regions: bool = False) -> tuple[Any, ...]:
-        """What all kernels take."""
+        """The arguments common to all kernels."""
         regions = regions or evidence.allowed is not None or evidence.odds is not None
         leaves = Leaves(self.ensemble.leaf_start, self.value, self.ensemble.tree_output)
         given = self._given(evidence, regions)
         return self._points(evidence), self.nodes, leaves, self.tables, given
 
     def _known(self, evidence: Evidence) -> RegionRows:
-        """What rows know of missing values."""
+        """What is known of missing values."""
         n_variables = len(self.tables.n_levels)
         odds = np.ones((len(evidence.points), n_variables))
         if evidence.odds is not None:
@@ -165,7 +165,7 @@ class WalkEngine(ExactEngine):
         return RegionRows(np.ascontiguousarray(self._allowed(evidence)), odds)
 
     def _allowed(self, evidence: Evidence) -> Words:
-        """The evidence's sets, or sets of everything."""
+        """The sets of the evidence, or full sets."""
         if evidence.allowed is not None and not self.merged.classes:
             return evidence.allowed[:, : self.tables.set_offset[-1]]
         everything = np.iinfo(np.uint64).max
@@ -180,9 +180,9 @@ class WalkEngine(ExactEngine):
 
 
 def merged_levels(ensemble: Ensemble, density: Any) -> Merged:
-    """The ensemble with levels that no split tells apart taken as one.
+    """The ensemble with levels merged that no split tells apart.
 
-    But for one-hot groups, which may be observed in part: some of their levels alone are possible.
+    One-hot groups keep their levels, since in a partly observed group only some are possible.
     """
     groups = [v for v, variable in enumerate(density.variables_) if len(variable.columns) > 1]
     return Merged.of(ensemble, but=groups)
@@ -192,7 +192,7 @@ def merged_levels(ensemble: Ensemble, density: Any) -> Merged:
 
 
 class WalkTables(NamedTuple):
-    """What trees and univariate distributions say together (:mod:`knothole.expectation.tables`)."""
+    """Tables of trees and univariate distributions (:mod:`knothole.expectation.tables`)."""
 
     position: Any  # (nodes,) of the threshold, in its variable's grid
     offset: Any  # (variables + 1,) first row of each variable in ``mass``
@@ -205,7 +205,7 @@ class WalkTables(NamedTuple):
 
 
 class Leaves(NamedTuple):
-    """The leaves."""
+    """The leaves of all trees."""
 
     start: Any  # (trees + 1,) first leaf of each tree
     value: Any  # (leaves, width) times the tree's weight
@@ -213,17 +213,17 @@ class Leaves(NamedTuple):
 
 
 class RegionRows(NamedTuple):
-    """What rows know of missing values, for walks with their regions in hand."""
+    """What rows know of missing values, for walks that keep regions."""
 
     allowed: Any  # (rows, words) the codes that are possible
-    odds: Any  # (rows, variables) what missing values say (`Evidence.odds`)
+    odds: Any  # (rows, variables) odds of missing values (`Evidence.odds`)
 
 
 class LeafWords(NamedTuple):
-    """Which leaves of small trees observed values leave (:class:`.LeafSets`), for all trees.
+    """Leaves of small trees compatible with observed values (:class:`.LeafSets`), for all trees.
 
-    A walk without regions then goes from split to split where such a set divides in two, and from
-    node to node elsewhere: then there are no trees here.
+    A walk without regions then visits only the splits where the set divides in two. Without such
+    sets, if some tree is too large, it goes from node to node.
     """
 
     word: Any  # (rows, trees)

@@ -1,1 +1,1 @@
-"""Monte Carlo expectations: draws of missing values go through trees as the bits of words."""
+"""Monte Carlo expectations: draws of missing values pass through trees as bits of words."""

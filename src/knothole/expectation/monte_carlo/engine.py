@@ -1,12 +1,12 @@
 """Monte Carlo expectations: for densities without closed-form regions, and for nonlinear answers.
 
-64 draws of a row's missing values go through all trees at once as the bits of one machine word
+64 draws of a row's missing values pass through all trees at once as the bits of one machine word
 (:mod:`knothole.expectation.monte_carlo.records`). They are points of eight independent nets
-(:mod:`knothole.sobol`), the same for every row; how far the groups' own answers lie apart
-gives the standard error. A row whose error is larger than the tolerance is given
-twice as many draws, and again, until it is met or :data:`~knothole.sobol.WORDS` words are
-used up: the groups go on with their nets, which lowers the error by more than independent draws
-would. Which row gets how many depends on that row alone.
+(:mod:`knothole.sobol`), the same for every row; the spread of the groups' results gives the
+standard error. A row whose error exceeds the tolerance gets twice as many draws, repeatedly, until
+the tolerance is met or :data:`~knothole.sobol.WORDS` words are used. The groups continue their
+nets, which reduces the error by more than independent draws would. How many draws a row gets
+depends on that row alone.
 """
 
 from __future__ import annotations
@@ -58,34 +58,34 @@ from knothole.trees.links import IDENTITY
 if TYPE_CHECKING:
     from scipy import sparse
 
-# Words that a row begins with: for expected margins, whose groups tell their error soon, and for
-# everything else as many as go through the trees together.
+# Words that a row begins with: few for expected margins, whose errors are soon known; for
+# everything else as many as pass through the trees together.
 FIRST_WORDS_OF_MARGINS = 1
 FIRST_WORDS = LANES
-# Groups may agree because none of them has met a rare step. So a standard error is never told to be
-# less than this part of what one draw more or less could change an answer by.
+# Groups may agree because none of them has hit a rare step. So a reported standard error is at
+# least this fraction of how much one more or one less draw could change the answer.
 RESOLUTION = 0.15
-# What twice as many draws are taken to multiply a standard error by. The first doubling gains more
-# than later ones; with this number told errors are calibrated (tests/trust/test_errors_hold.py).
+# Assumed factor of the standard error when draws are doubled. The first doubling gains more than
+# later ones; with this factor the reported errors are calibrated (tests/trust/test_errors_hold.py).
 DECAY = 0.48
-# Rows whose missing values are drawn together: as many as draws of this size allow, within limits.
+# Rows whose missing values are drawn together: as many as fit in draws of this size, within limits.
 DRAWS_BYTES = 1 << 23
 LEAST_ROWS, MOST_ROWS = 16, 256
-# A chunk has more of them: as many as may keep all the margins that their draws can have.
-# (Of means, what is kept is less.)
+# A chunk has more rows: as many as keep all the margins of their draws below this size. (Means
+# keep less.)
 KEPT_BYTES, MOST_ROWS_OF_CHUNK, MOST_ROWS_OF_MEANS = 1 << 27, 1024, 4096
-# The most memory for the masks of shared draws, and for margins of rows at once.
+# The most memory for the masks of shared draws, and for margins of rows, in bytes.
 SHARED_BYTES = 1 << 26
 MARGIN_BYTES = 1 << 19
-# Words of shared draws after which means are corrected.
+# Number of words of shared draws after which means are corrected.
 CORRECTED = 16
 
 
-# The draws of each group in a word.
+# First bit of each group of draws in a word.
 FIRST_BITS = SIZE * np.arange(GROUPS, dtype=np.uint64)
 GROUP_BITS = np.uint64((1 << SIZE) - 1)
 
-#: From the numbers of some rows of a chunk, and consecutive words, to something of their draws.
+#: From row numbers of a chunk and consecutive words to results of their draws.
 Collect = Callable[[NDArray[np.intp], range], Floats]
 
 
@@ -100,15 +100,15 @@ class MonteCarloEngine(Engine):
         Anything with ``draw`` and ``coordinate_variables``, as a
         :class:`~knothole.densities.base.Density` has them.
     seed : int
-        Which points draws are made of.
+        Determines the points that draws are made from.
 
     Attributes
     ----------
     tolerance : Tolerance
-        Of margins, and of their standard deviations; at first
-        :data:`~knothole.expectation.tolerance.NONE`, for what the first draws give.
+        For margins and their standard deviations; initially
+        :data:`~knothole.expectation.tolerance.NONE`, so that the first draws suffice.
     max_words : int
-        Most words a row is given.
+        The most words for a row.
     """
 
     exact = False
@@ -122,9 +122,9 @@ class MonteCarloEngine(Engine):
         self.forest = Forest.of(ensemble)
         variable = density.coordinate_variables
         self.n_variables = max(len(ensemble.columns), int(variable.max()) + 1)
-        # What trees split on most has the best coordinates, after those of states.
+        # Variables that the trees split on most get the best coordinates, after those of states.
         splits = np.bincount(ensemble.feature[ensemble.feature >= 0], minlength=self.n_variables)
-        # After those of the density: what chooses values that are not recorded, and hypotheses.
+        # Last come the coordinates that choose what is not recorded, and hypotheses.
         own = ensemble.columns.nullable
         self.nullable = np.flatnonzero(own)
         if len(self.nullable):
@@ -139,21 +139,21 @@ class MonteCarloEngine(Engine):
 
     @cached_property
     def leaf_sets(self) -> list[LeafSets]:
-        """The trees' sets of leaves; none where some tree is too large for one."""
+        """The trees' sets of leaves; empty if some tree is too large for a word."""
         return leaf_sets(self.ensemble)
 
     @cached_property
     def range_sets(self) -> list[RangeSets]:
-        """What ranges of draws leave of them."""
+        """The leaves that ranges of draws are compatible with."""
         return [RangeSets.of(group) for group in self.leaf_sets]
 
     @cached_property
     def small(self) -> SmallTrees | None:
-        """The trees as draws are divided at their splits; None where draws walk."""
+        """The small trees, whose splits divide draws; None if draws walk the trees."""
         return SmallTrees.of(self.leaf_sets, self.forest) if self.leaf_sets else None
 
     def _sets(self, points: Floats) -> Words | None:
-        """The leaves of each small tree that observed values leave, (rows, trees)."""
+        """The leaves of each small tree that observed values are compatible with, (rows, trees)."""
         if self.small is None:
             return None
         out = np.empty((len(points), len(self.small.output)), dtype=np.uint64)
@@ -164,7 +164,7 @@ class MonteCarloEngine(Engine):
         return out
 
     def _narrowed(self, points: Floats, draws: Floats) -> Words:
-        """Those of them that each word of draws may reach, (rows, words, trees)."""
+        """The leaves among them that each word of draws can reach, (rows, words, trees)."""
         sets = self._sets(points)
         assert sets is not None
         out = np.empty((len(sets), draws.shape[2] // WORD, sets.shape[1]), dtype=np.uint64)
@@ -192,7 +192,7 @@ class MonteCarloEngine(Engine):
             return self._group_sums(evidence[rows], words)
 
         def settle(sums: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
-            # Parts after the first have as many draws as all before them.
+            # Each later part has as many draws as all parts before it.
             words = FIRST_WORDS_OF_MARGINS << (sums.shape[1] - 1)
             return mean_and_error(sums.sum(axis=1) / (SIZE * words))
 
@@ -243,9 +243,9 @@ class MonteCarloEngine(Engine):
         return Moments(mean, std, error, std_error)
 
     def entries(self, evidence: Evidence, by_group: bool = False) -> Iterator[Entries]:
-        """Shares of the draws that reach each leaf: of as many draws as the margin has.
+        """Fraction of the draws that reach each leaf, with as many draws as for the margin.
 
-        ``by_group`` tells those of each group of draws: then row r of a group is numbered
+        With ``by_group``, separately for each group of draws: row r of a group has the number
         r * GROUPS + group.
         """
         _, _, words = self._refined_margin(evidence)
@@ -270,7 +270,7 @@ class MonteCarloEngine(Engine):
     def leaf_probabilities_by_group(self, evidence: Evidence) -> sparse.csr_matrix:
         """Leaf probabilities by independent groups of draws, (rows * groups, leaves).
 
-        The groups of a row stand side by side.
+        The groups of a row are adjacent.
         """
         from scipy import sparse
 
@@ -285,10 +285,10 @@ class MonteCarloEngine(Engine):
     def _reached(
         self, evidence: Evidence, draws: Floats, word: int = 0
     ) -> Iterator[tuple[int, Reached]]:
-        """Leaves that a word of draws (rows, variables, draws) reaches, for some rows at a time."""
+        """Leaves that a word of draws (rows, variables, draws) reaches, some rows at a time."""
         points, leaves, row = self._points(evidence), self._leaves(), 0
         sets = self._sets(points)
-        # No word of draws reaches more leaves of a tree than it has draws.
+        # A word of draws reaches no more leaves of a tree than it has draws.
         most = int(np.minimum(np.diff(self.ensemble.leaf_start), WORD).sum())
         capacity = max(ENTRIES, most)
         while row < len(points):
@@ -306,7 +306,7 @@ class MonteCarloEngine(Engine):
     # ---- what learning adds up over rows: errors of rows with draws of their own cancel out -----
 
     def masks(self, evidence: Evidence, word: int) -> Reached:
-        """Leaves that one word of a chunk's draws reaches, and the words of those that do."""
+        """Leaves that one word of a chunk's draws reaches, with the bits of these draws."""
         keys = row_keys(evidence.points, evidence.allowed)
         draws = self._draws(evidence, range(word, word + 1), keys)
         parts = [reached for _, reached in self._reached(evidence, draws)]
@@ -328,22 +328,22 @@ class MonteCarloEngine(Engine):
         return np.ascontiguousarray(self.merged.points(evidence.points))
 
     def _draws(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
-        """Draws (rows, variables, 64 * words), from common points or from those of ``keys``.
+        """Draws (rows, variables, 64 * words), from common points or from points of ``keys``.
 
-        Only those of missing values mean anything.
+        Entries of observed values are meaningless.
         """
         uniform = self._uniform(words) if keys is None else self.points.uniform(words, keys)
         drawn = draw(self.density, evidence, uniform)
         return self.merged.points(np.ascontiguousarray(drawn.transpose(0, 2, 1)))
 
     def _uniform(self, words: range) -> Floats:
-        """The common points of some words; kept, since the same words are asked for again."""
+        """The common points of some words, cached because the same words are needed repeatedly."""
         if words not in self._common:
             self._common[words] = self.points.uniform(words, COMMON)
         return self._common[words]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without points, which are soon made again."""
+        """Without points, which are quickly recomputed."""
         return self.__dict__ | {"_common": {}}
 
     def _group_sums(self, evidence: Evidence, words: range) -> Floats:
@@ -358,13 +358,13 @@ class MonteCarloEngine(Engine):
         return out[:, None]
 
     def margins_of(self, evidence: Evidence, rounded: bool = False) -> Collect:
-        """:meth:`margins` of some rows of a chunk, which may be asked for again and again."""
+        """A function for :meth:`margins` of rows of a chunk, for repeated calls."""
         return lambda rows, words: self.margins(evidence[rows], words, rounded)
 
     def margins(self, evidence: Evidence, words: range, rounded: bool = False) -> Floats:
         """Margins of the draws themselves, (rows, words, 64, outputs).
 
-        ``rounded`` says that far less than draws tell will do.
+        ``rounded``: leaf values may be rounded, with an error far below that of draws.
         """
         points, leaves = self._points(evidence), self._leaves(rounded)
         out = np.empty((len(points), len(words), WORD, self.ensemble.n_outputs))
@@ -383,7 +383,7 @@ class MonteCarloEngine(Engine):
         change: Change,
         first: int = FIRST_WORDS,
     ) -> tuple[Floats, Floats, NDArray[np.int64]]:
-        """Answers, their standard errors, and how many words each row was given.
+        """Answers, their standard errors, and the number of words of each row.
 
         ``collect`` is asked for consecutive words of some rows, ``settle`` makes answers of all
         that was collected, (rows, parts, ...). Rows with a larger error than allowed get twice as
@@ -413,12 +413,12 @@ class MonteCarloEngine(Engine):
 
 
 class MixtureMonteCarlo(MonteCarloEngine):
-    """Draws under a mixture: the first words of draws are the same for all rows.
+    """Draws under a mixture: the first words of draws are shared by all rows.
 
-    Given the component, missing values are independent of observed ones, and the points of
-    predictions are the same for all rows. So what a draw is in each component, and on which side
-    of every split, is worked out once for all rows, when first asked for; should two threads do
-    so, their results are alike.
+    Given the component, missing values are independent of observed ones, and predictions use the
+    same points for all rows. So each draw's values in every component, and its side of every split,
+    are computed once for all rows, when they are first needed. If two threads do so at the same
+    time, their results are equal.
     """
 
     def __init__(self, ensemble: Ensemble, density: Mixture, seed: int) -> None:
@@ -427,7 +427,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
 
     @cached_property
     def shared_words(self) -> int:
-        """Words that there is room for."""
+        """Number of shared words that fit in memory."""
         if self.small is None:
             return 0
         n, slots = len(self.density.weights_), int(self._slots[0][-1])
@@ -442,7 +442,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
     def mean(
         self, evidence: Evidence, mean: MeanOf, tolerance: Tolerance = NONE
     ) -> tuple[Floats, Floats]:
-        """Exactly where a single number is missing; more draws are quicker than correcting few."""
+        """Exact if a single number is missing; more draws are quicker than correcting few."""
         mean.after = CORRECTED * WORD
         if evidence.allowed is not None:
             return super().mean(evidence, mean, tolerance)
@@ -475,7 +475,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
         return value, error
 
     def _cells(self, number: int, sets: Words, share: Floats) -> tuple[Floats, Floats]:
-        """Margins and masses of rows between the thresholds of the number that they lack."""
+        """Margins and masses of rows between the thresholds of their only missing number."""
         start, stop = self.forest.look.offset[number : number + 2].tolist()
         mass = np.ascontiguousarray(np.diff(self._below[start:stop], axis=0).T)
         margins = np.empty((len(sets), mass.shape[1], self.ensemble.n_outputs))
@@ -486,7 +486,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
         return margins, weight
 
     def _walked_cells(self, number: int, points: Floats, share: Floats) -> tuple[Floats, Floats]:
-        """:meth:`_cells` of trees with vector leaves, or of too many leaves for a set."""
+        """:meth:`_cells` for trees with vector leaves, or with too many leaves for a set."""
         thresholds = self._grid.thresholds[number]
         start, stop = self._grid.offset[number : number + 2].tolist()
         mass = np.ascontiguousarray(np.diff(self._below[start:stop], axis=0).T)
@@ -510,7 +510,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
 
     @cached_property
     def _below(self) -> Floats:
-        """What each component has below every threshold, (rows of masks, components)."""
+        """The mass of each component below every threshold, (rows of masks, components)."""
         return self._grid.masses(self.density.distributions_, self.merged)
 
     def margins(self, evidence: Evidence, words: range, rounded: bool = False) -> Floats:
@@ -518,12 +518,12 @@ class MixtureMonteCarlo(MonteCarloEngine):
         return self.margins_of(evidence, rounded)(np.arange(len(evidence.points)), words)
 
     def margins_of(self, evidence: Evidence, rounded: bool = False) -> Collect:
-        """:meth:`margins` of some rows of a chunk, which may be asked for again and again."""
+        """A function for :meth:`margins` of rows of a chunk, for repeated calls."""
         of_rows, last = super().margins, self.shared_words
         if self.small is None or evidence.allowed is not None:
             return lambda rows, words: of_rows(evidence[rows], words, rounded)
         impossible, share, odds = self._shares(evidence)
-        # What says that a value was recorded is not tabulated.
+        # Odds by which a value was more likely recorded are not tabulated.
         apart, sets = impossible | (odds < 1).any(axis=(1, 2)), self._sets(self._points(evidence))
         assert sets is not None
         leaves = self._leaves(rounded)
@@ -549,7 +549,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
         return collect
 
     def _shares(self, evidence: Evidence) -> tuple[NDArray[np.bool_], Floats, Floats]:
-        """Which rows are impossible, how probable hypotheses and components are, and their odds.
+        """Impossible rows, probabilities of hypotheses and components, and odds of the hypotheses.
 
         (rows,), (rows, hypotheses, components) and (rows, hypotheses, nullable variables).
         """
@@ -606,7 +606,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
         return slots_of(self.forest.look)
 
     def _shared(self, words: int) -> SharedDraws:
-        """What draws of so many words, or more, are in each component."""
+        """Draws of at least this many words, in each component."""
         made = self._made[0] if self._made else self._make(0)
         start = len(made.cells)
         if not self._made or LANES * start < words:
@@ -616,7 +616,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
         return made
 
     def _make(self, four: int) -> SharedDraws:
-        """Of four words."""
+        """Shared draws of four words."""
         words = range(LANES * four, LANES * (four + 1))
         uniform = self.points.uniform(words, COMMON)
         n, first = len(self.density.weights_), self.density.state_coordinates
@@ -633,12 +633,12 @@ class MixtureMonteCarlo(MonteCarloEngine):
         return draws_in_components(uniform[0, :, 0].copy(), status, draws, self.forest)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the shared draws: they are large, and soon made again."""
+        """Without the shared draws, which are large and quickly recomputed."""
         return super().__getstate__() | {"_made": []}
 
 
 def by_groups(row: NDArray[Any], leaf: Integers) -> tuple[Integers, Integers]:
-    """The entries of rows once for each group of draws; see :meth:`MonteCarloEngine.entries`."""
+    """The entries of rows, repeated for each group of draws; see ``MonteCarloEngine.entries``."""
     rows = row[:, None] * GROUPS + np.arange(GROUPS)
     return rows.ravel().astype(np.int32), np.repeat(leaf, GROUPS)
 
@@ -646,7 +646,7 @@ def by_groups(row: NDArray[Any], leaf: Integers) -> tuple[Integers, Integers]:
 def single_missing(
     points: Floats, used: NDArray[np.bool_], numbers: NDArray[np.bool_]
 ) -> NDArray[np.intp]:
-    """The number that is the only one that each row lacks of the used variables, or -1.
+    """The only used variable that is missing in each row, if it is numeric; otherwise -1.
 
     Examples
     --------

@@ -1,14 +1,14 @@
-"""What the kernels of the Monte Carlo engine take: trees, values of leaves, shared draws.
+"""Records that the kernels of the Monte Carlo engine read: trees, leaf values, shared draws.
 
-Draws of a row go through all trees as bits of words, four words of 64 draws together. For every
-threshold of a missing number, and every code of a missing category, a row of masks says which
-draws go left; a split is then one AND. Trees with at most 64 leaves come by their sets of leaves
-(:class:`SmallTrees`); larger trees are walked from their roots.
+Draws of a row pass through all trees as bits of words, four words of 64 draws at a time. For every
+threshold of a missing number, and every code of a missing category, a row of masks marks the draws
+that go left; a split is then one AND. Trees with at most 64 leaves are represented by sets of
+leaves (:class:`SmallTrees`); larger trees are walked from their roots.
 
 Under a mixture, missing values are independent of observed ones given the component, and all rows
-have the same points: in one component a draw has the same values for every row, and on which side
-of each split it lies is tabulated before any row is seen (:class:`SharedDraws`). A row then says
-only which draws are of which component.
+share the same points. So in each component a draw has the same values for every row, and its side
+of each split is tabulated once (:class:`SharedDraws`). The row only decides which draws belong to
+which component.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from knothole.expectation.tables import (
 from knothole.sobol import WORD
 from knothole.trees.ensemble import Ensemble
 
-# Words that are handled together.
+# Words processed together.
 LANES = 4
-# Thresholds that one byte of a draw's place among them can count; more thresholds need more bytes.
+# The most thresholds that one byte can count; variables with more thresholds take more bytes.
 PER_BYTE = 255
-# What rounded steps may add to the error of a margin: far less than draws do.
+# Largest error of a margin from rounded leaf values: far below that of draws.
 ROUNDED = 1e-5
 
 
 class Forest(NamedTuple):
-    """The trees as draws go through them; whatever is ``Any`` is an array.
+    """The trees as draws pass through them; fields of type ``Any`` are arrays.
 
     Attributes
     ----------
@@ -52,9 +52,9 @@ class Forest(NamedTuple):
         Row of masks with the draws that go left. It differs from ``cut_row`` at splits on
         categories, and where values that are not recorded go left: these have rows of their own.
     row_variable, row_threshold : int64, float64 (rows of thresholds,)
-        What the first rows of masks are of.
+        Variable and threshold of the first rows of masks.
     set_nodes : int64
-        The nodes with rows of their own, in their order.
+        The nodes with rows of their own, in order.
     look : Lookup
     plain : bool
         Whether splits are numeric and nothing, observed or drawn, is "not recorded".
@@ -100,24 +100,24 @@ class Forest(NamedTuple):
 
     @property
     def n_masks(self) -> int:
-        """Rows of masks."""
+        """Number of rows of masks."""
         return int(self.look.offset[-1]) + 1 + len(self.set_nodes)
 
 
 class SmallTrees(NamedTuple):
-    """All trees by their sets of leaves, those of one output after those of another.
+    """All trees as sets of leaves, grouped by output.
 
     Attributes
     ----------
     parting : uint8 (trees, 64, 64)
-        That of :class:`~knothole.expectation.tables.LeafSets`, for all trees.
+        As in :class:`~knothole.expectation.tables.LeafSets`, for all trees.
     node : uint64 (trees, 128, 2)
-        The leaves on the right of a split, and its row of masks.
+        The leaves on the right side of a split, and the split's row of masks.
     output : int64 (trees,)
     leaf : int64 (trees, 64)
         The leaf of each bit.
     place : int64 (trees,)
-        Where each tree of the ensemble stands in this order.
+        Position of each tree of the ensemble in this order.
     """
 
     parting: Any
@@ -128,7 +128,7 @@ class SmallTrees(NamedTuple):
 
     @classmethod
     def of(cls, groups: list[LeafSets], forest: Forest) -> SmallTrees:
-        """Of sets of leaves, of which there must be some."""
+        """Made from sets of leaves, of which there must be some."""
         right, roots = (np.concatenate([g[i] for g in groups]) for i in (3, 4))
         nodes = np.minimum(roots[:, None] + np.arange(2 * LEAVES), len(forest.mask_row) - 1)
         rows = forest.mask_row[nodes].astype(np.uint64)
@@ -143,14 +143,14 @@ class SmallTrees(NamedTuple):
 
 
 class LeafValues(NamedTuple):
-    """What margins are sums of.
+    """Leaf values that margins are sums of.
 
     Attributes
     ----------
     value : float64
-        Weighted leaf values: (trees, 64) by tree and bit of small trees, else (leaves, width).
+        Weighted leaf values: (trees, 64) by tree and bit for small trees, else (leaves, width).
     rounded : float64 or int32 (trees, 64)
-        The same, or what they are in whole units: summed in half the time.
+        The same, or rounded to multiples of ``unit``, which sum in half the time.
     unit : float
     base : float64 (outputs,)
     """
@@ -162,7 +162,7 @@ class LeafValues(NamedTuple):
 
     @classmethod
     def of(cls, value: Floats, base: Floats, small: SmallTrees | None, rounded: bool) -> LeafValues:
-        """Values of leaves, rounded if asked for and if far less than draws can tell is lost."""
+        """Leaf values, rounded if asked for and if the error is far below that of draws."""
         if small is None:
             return cls(value, value, 1.0, base)
         values = np.ascontiguousarray(value[:, 0][small.leaf])
@@ -177,9 +177,9 @@ class LeafValues(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Leaves that the draws of some rows reach: the entries of all rows, tree by tree.
+    """Leaves that the draws of some rows reach: entries of all rows, tree by tree.
 
-    ``stop`` (rows, trees) is where the entries of each row's trees end.
+    ``stop`` (rows, trees) is where the entries of each row and tree end.
     """
 
     leaf: Any
@@ -191,20 +191,20 @@ class Reached(NamedTuple):
 
 
 class SharedDraws(NamedTuple):
-    """What the draws of some words, four together, are in each component, whatever the row.
+    """Draws in each component, the same for all rows, by fours of words.
 
     Attributes
     ----------
     cells : uint8 (fours, components, slots, 64 LANES)
-        How many thresholds are not above a draw, as far as a byte counts.
+        Number of thresholds at or below a draw, modulo what a byte can count.
     masks : uint64 (fours, components, set nodes, LANES)
-        Draws that go left at splits with masks of their own.
+        Draws that go left at splits with rows of masks of their own.
     uniform : float64 (fours, 64 LANES)
-        What chooses the components of draws, sorted.
+        The sorted uniform numbers that choose the components of draws.
     lowest : uint64 (fours, 64 LANES + 1, LANES)
-        The draws with the 0, 1, ... lowest of them.
+        The draws with the 0, 1, ... lowest of these numbers.
     status, below : float64, uint64 (fours, nullable variables, ...)
-        The same of what chooses values that are not recorded because a missing value says so.
+        The same for the numbers that choose which nullable variables are not recorded.
     """
 
     cells: Any
@@ -216,19 +216,19 @@ class SharedDraws(NamedTuple):
 
 
 class DrawOdds(NamedTuple):
-    """What missing values of some rows say of nullable variables, and which splits are on these.
+    """Odds of missing values of nullable variables, and the splits on these variables.
 
     Attributes
     ----------
     odds : float64 (rows, hypotheses, nullable variables)
-        Those of :class:`~knothole.columns.evidence.Evidence`, infinite where a variable is not
-        recorded. (0, 0, 0) where nothing is said.
+        As in :class:`~knothole.columns.evidence.Evidence`, infinite where a variable is not
+        recorded. (0, 0, 0) if there are none.
     not_recorded : float64 (nullable variables, components)
-        The probability of it.
+        The probability of "not recorded".
     variable : int64 (rows of masks,)
-        The nullable variable that a split is on, or -1.
+        The nullable variable of a split, or -1.
     goes_left : bool (rows of masks,)
-        Where "not recorded" goes.
+        Whether "not recorded" goes left.
     """
 
     odds: Any
@@ -238,12 +238,12 @@ class DrawOdds(NamedTuple):
 
 
 def slots_of(look: Lookup) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where bytes tell the place of a draw among the thresholds of its variable.
+    """Where the bytes are that count the thresholds below a draw.
 
-    Where the bytes of each variable begin (variables + 1,), and for each row of masks of a
-    threshold its place in its byte, and 256 times its slot.
+    The first byte of each variable (variables + 1,); and for each row of masks of a threshold, its
+    position within its byte plus 256 times the number of the byte.
     """
-    # A number has a row more than it has thresholds on either side.
+    # A number has one row of masks more than thresholds, on either side.
     n_cuts = np.where(look.n_levels > 0, 0, np.diff(look.offset) - 2)
     first = np.append(0, np.cumsum(-(-n_cuts // PER_BYTE)))
     row = np.arange(look.offset[-1])
@@ -255,10 +255,10 @@ def slots_of(look: Lookup) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def draws_in_components(
     uniform: Floats, status: Floats, draws: Floats, forest: Forest
 ) -> SharedDraws:
-    """Of four words, of draws (components, variables, draws).
+    """Shared draws of four words, from draws (components, variables, draws).
 
     ``uniform`` (draws,) chooses components, ``status`` (nullable variables, draws) what is not
-    recorded; where there are none, it has one row all the same.
+    recorded; without nullable variables it still has one row.
     """
     n, (first, _) = len(draws), slots_of(forest.look)
     cells = np.zeros((n, int(first[-1]), LANES * WORD), dtype=np.uint8)
@@ -272,7 +272,7 @@ def draws_in_components(
 
 
 def _sorted(uniform: Floats) -> tuple[Floats, NDArray[np.uint64]]:
-    """Numbers of the draws of four words in their order, and the draws with the lowest of them."""
+    """Sorted numbers of the draws of four words, and the draws with the lowest of them."""
     order = np.argsort(uniform, kind="stable")
     lowest = np.zeros((len(order) + 1, LANES), dtype=np.uint64)
     bits = np.uint64(1) << (order % WORD).astype(np.uint64)

@@ -1,7 +1,7 @@
-"""Statistics of a row's draws, each with a standard error from independent groups of them.
+"""Statistics of a row's draws, each with a standard error from independent groups.
 
-Draws come as (rows, groups, draws of a group, outputs). Groups are independent, so that what they
-say of the same thing, one by one, tells how far their common answer may be off.
+Draws come as (rows, groups, draws of a group, outputs). Groups are independent, so the differences
+between their results give the standard error of the common result.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from knothole.arrays import Floats
 from knothole.sobol import GROUPS, SIZE
 from knothole.trees.links import Blend, Link
 
-# The spread of so few groups is itself uncertain. With this factor, 1.96 standard errors cover the
-# truth as often as they would if it were not: the 97.5 % quantile of Student's t with as many
-# degrees of freedom as there are groups, less one, over that of the normal.
+# The spread of so few groups is itself uncertain. With this factor, 1.96 standard errors have the
+# intended coverage: it is the 97.5 % quantile of Student's t with (number of groups - 1) degrees of
+# freedom, over that of the normal.
 FACTOR = 2.3646 / 1.9600
 
-# Squares of rounding errors, as a share of the squares of what was rounded, are far below this.
+# Relative squares of rounding errors are far below this.
 ROUNDING = 1e-24
 
-#: From the margins of draws, and the numbers of their rows, to answers and standard errors.
+#: From margins of draws and their row numbers to answers and standard errors.
 Statistic = Callable[[Floats, NDArray[np.intp]], tuple[Floats, Floats]]
 Function = Callable[[Floats], Floats]
-#: From the least and the largest margin of rows to the most that answers can differ by.
+#: From the least and the largest margin of rows to the largest possible difference of answers.
 Change = Callable[[Floats, Floats], Floats]
 
 
@@ -46,36 +46,36 @@ def by_group(margins: Floats) -> Floats:
 
 
 def standard_error(groups: Floats) -> Floats:
-    """Of the mean over independent groups (axis 1)."""
+    """Standard error of the mean over independent groups (axis 1)."""
     return mean_and_error(groups)[1]
 
 
 def mean_and_std(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
-    """Means and standard deviations side by side, (rows, 2 outputs)."""
+    """Means and standard deviations, concatenated: (rows, 2 outputs)."""
     mean, error = mean_and_error(margins.mean(axis=2))
     std, std_error = std_of(lambda values: values)(margins, rows)
     return np.hstack([mean, std]), np.hstack([error, std_error])
 
 
 class MeanOf:
-    """Means of predictions, from what is summed up of draws as they come.
+    """Means of predictions, from running summaries of the draws.
 
-    Where the expected margin is known exactly, what the draws' own mean margin misses it by
-    corrects the answer: a control variate. It never goes beyond what draws have.
+    Where the expected margin is known exactly, the error of the draws' mean margin corrects the
+    answer (a control variate), which stays within the range of the draws.
 
     Parameters
     ----------
     link : callable
     expected_margin : callable, optional
-        From the numbers of some rows to their expected margins (rows, outputs). Rows that it is
-        asked for later are among those that it was asked for first.
+        From row numbers to their expected margins (rows, outputs). Rows of later calls must be
+        among those of the first call.
     """
 
     def __init__(
         self, link: Function, expected_margin: Callable[[NDArray[np.intp]], Floats] | None = None
     ) -> None:
         self.link, self.expected_margin = link, expected_margin
-        self.after = 0  # so many draws, means are corrected
+        self.after = 0  # number of draws after which means are corrected
         self._known: tuple[NDArray[np.intp], Floats] | None = None
 
     def of(self, some: NDArray[np.intp]) -> MeanOf:
@@ -86,7 +86,7 @@ class MeanOf:
         return other
 
     def summary(self, margins: Floats) -> Floats:
-        """What is kept of margins (rows, words, 64, outputs): one part, (rows, 1, ...)."""
+        """The summary of margins (rows, words, 64, outputs), as one part: (rows, 1, ...)."""
         values = np.ascontiguousarray(self.link(margins))
         corrects = self.expected_margin is not None
         out = np.empty((len(values), 1, values.shape[3], len(Summary._fields), GROUPS))
@@ -121,10 +121,10 @@ class MeanOf:
 
 
 class Summary(NamedTuple):
-    """What is kept of a row's draws for the mean of an output, (..., groups) each.
+    """Summary of a row's draws for the mean of one output, (..., groups) each.
 
-    Numbers of draws, means of values and margins, squares of margins and products of both about
-    the mean of the draws that are summed up, and the least and the largest value.
+    Number of draws, means of values and margins, centred sums of squares and products of both, and
+    the least and the largest value.
     """
 
     draws: Floats
@@ -137,7 +137,7 @@ class Summary(NamedTuple):
 
 
 def _slope(parts: Summary, part: Floats) -> Floats:
-    """How much values rise with margins, (rows, outputs, 1); ``part`` of the draws has each."""
+    """Slope of values on margins, (rows, outputs, 1); each part has ``part`` of the draws."""
     draws = parts.draws.sum(axis=(1, 3))
     value, margin = parts.value.mean(axis=3), parts.margin.mean(axis=3)
     part = part[..., 0]
@@ -145,7 +145,7 @@ def _slope(parts: Summary, part: Floats) -> Floats:
     square = parts.square.sum(axis=(1, 3)) + draws * (part * (margin - middle) ** 2).sum(axis=1)
     product = (part * (margin - middle) * (value - centre)).sum(axis=1)
     product = parts.product.sum(axis=(1, 3)) + draws * product
-    # Margins that differ by rounding alone have no slope.
+    # Margins that differ only by rounding errors have no slope.
     differ = square > ROUNDING * (square + draws * middle[:, 0] ** 2)
     slope = np.divide(product, square, out=np.zeros_like(square), where=differ)
     return np.asarray(slope[..., None])
@@ -175,7 +175,7 @@ def change_of(link: Link | Blend) -> Change:
     """
 
     def change(low: Floats, high: Floats) -> Floats:
-        if link.name == "softmax":  # largest where its own margin is, and the others' are least
+        if link.name == "softmax":  # largest at its own largest and the others' least margin
             own = np.eye(low.shape[1], dtype=np.bool_)
             most = link(np.where(own, high[:, None], low[:, None]))
             least = link(np.where(own, low[:, None], high[:, None]))
@@ -188,7 +188,7 @@ def change_of(link: Link | Blend) -> Change:
 
 
 def _anything(low: Floats, high: Floats, n: int) -> Floats:
-    """Where margins are fixed no change of ``n`` answers; else any."""
+    """No change of the ``n`` answers where margins are fixed; otherwise any change."""
     fixed = (low == high).all(axis=1, keepdims=True)
     return np.where(fixed, 0.0, np.full((1, n), np.inf))
 
@@ -200,21 +200,21 @@ def change_of_std(link: Link | Blend) -> Change:
 
 
 def change_of_mean_and_std(low: Floats, high: Floats) -> Floats:
-    """Of both side by side, of margins."""
+    """The largest changes of the mean and the standard deviation of margins, concatenated."""
     return np.hstack([high - low, (high - low) / 2])
 
 
 def change_of_quantiles(answers: int) -> Change:
-    """Of the levels of quantiles: they are known where missing values change nothing."""
+    """The largest changes of the levels of quantiles: none where missing values change nothing."""
     return lambda low, high: _anything(low, high, answers)
 
 
 def quantiles_of(link: Function, levels: Floats) -> Statistic:
-    """Quantiles of predictions beside their own standard errors, (rows, 2 outputs x levels).
+    """Quantiles of predictions, concatenated with their own standard errors.
 
-    Predictions of trees jump, and a quantile at a jump is on one side or the other, however many
-    draws there are. So the standard error that comes with them is that of their *level*: of the
-    part of predictions that lie below.
+    Predictions of trees are step functions, so a quantile at a step can be on either side, however
+    many draws there are. So the standard error returned first is that of its *level*: the fraction
+    of predictions below it.
     """
 
     def statistic(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
