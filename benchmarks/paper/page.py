@@ -25,9 +25,9 @@ _SETTINGS = {
 _YARDSTICK = """\
 *Conditioned on the target* is `robust.refit_leaves(X, y)`: missing values of training rows are
 drawn knowing y, and leaves move on towards the least error of deployed predictions. *Leaves of
-complete rows* is no method but a yardstick: the same tree, its leaves learned from the training
-rows before they had missing values. What a method has above it is due to missing values in
-training; the rest to the tree and to missing values in test rows.
+complete rows* is a yardstick, not a method: the same tree, its leaves learned from the training
+rows before they had missing values. The error of a method above this yardstick is due to missing
+values in training, the rest to the tree and to missing values in test rows.
 """
 
 
@@ -63,7 +63,7 @@ Written by `make reproduce`; every number is from a file in `docs/results`. Insu
 authors' encoding (36 dummies, their split; test rows are validation and test rows merged). RMSE,
 mean and standard deviation over {about["trials"]} trials. XGBoost with depth 5, lambda 1, squared
 error. Every dummy goes missing by itself. Densities take the dummies of a one-hot group as one
-variable: a missing value in a one-hot group whose other dummies are known may be no secret at all.
+variable: if all other dummies of a one-hot group are known, they may determine a missing one.
 """
 
 
@@ -73,7 +73,7 @@ def _by_the_rule(results: pd.DataFrame) -> str:
         "## Figure 1 by the paper's binning rule\n",
         "The same rows of the raw table, encoded here by the rule in the paper: bins by penalised\n"
         "likelihood, ten of equal width where more than ten would be best. A column that is best\n"
-        "left in one bin says nothing then.\n",
+        "left in one bin carries no information then.\n",
         *_tables(results),
     ]
     for settings, name in _SETTINGS.items():
@@ -134,7 +134,7 @@ So was the density, by log p of the validation rows: {scores}. Mean RMSE:
 {_markdown(numbers)}
 
 Other columns are the published errors, of another model: at 0 missing values the difference is the
-model's. At 36 missing values nothing is observed, and every method answers a constant.
+model's. At 36 missing values nothing is observed, and every method predicts a constant.
 
 {_verdict("Below every published method at every number of missing values", below)}
 {

@@ -13,10 +13,10 @@ from benchmarks import pictures
 from benchmarks.markdown import table
 from benchmarks.questions.explaining import INDEPENDENCE, SHAPR, SHAPR_SPEED
 
-TEXT = """# Why, and what next: measured
+TEXT = """# Explanations and acquisition: measurements
 
 Written by `python -m benchmarks.questions` (`make questions`) from
-[questions.json](results/questions.json). How to ask is in [the how-to](howto/questions.md).
+[questions.json](results/questions.json). How to use them is in [the how-to](howto/questions.md).
 
 {sections}"""
 
@@ -48,15 +48,16 @@ def _bike(found: Mapping[str, Any]) -> str:
     return f"""## Expectations of shapr's bike model
 
 The authors' own XGBoost model, its 585 training rows and the 146 rows that they explain; mean over
-rows and all 126 coalitions of (f(x) - v(S))^2. The density is learned from the training rows alone.
+rows and all 126 coalitions of (f(x) - v(S))^2, where v(S) is the expected prediction given the
+columns in S. The density is learned from the training rows only.
 
 {table(pd.DataFrame(lines))}
 
-The seed decides which rows `density="auto"` holds out and where training starts: seeds 0 to
-{len(found["seeds"]) - 1} have {listed}; the mean is
-{np.mean([one["mse"] for one in seeds]):,.0f}. One thread values {found["speed"]:,.0f} coalitions a
-second under the default density (64 draws each), {found["speed"] / SHAPR_SPEED:.0f} times
-shapr's {SHAPR_SPEED} on four workers.
+The result depends on the seed, by which `density="auto"` holds rows out and training starts: seeds
+0 to {len(found["seeds"]) - 1} have {listed}; the mean is
+{np.mean([one["mse"] for one in seeds]):,.0f}. One thread evaluates {found["speed"]:,.0f}
+coalitions a second under the default density (64 draws each), {found["speed"] / SHAPR_SPEED:.0f}
+times shapr's {SHAPR_SPEED} on four workers.
 """
 
 
@@ -74,8 +75,8 @@ def _speed(found: Mapping[str, Any]) -> str:
     return f"""## Time
 
 {found["rows"]:,} rows of 20 columns, XGBoost with 100 trees of depth 6, one thread's CPU clock, one
-run; `shap.TreeExplainer(feature_perturbation="tree_path_dependent")` is 1. It needs no density and
-answers another question. Standard errors are shares of the output's standard deviation.
+run; `shap.TreeExplainer(feature_perturbation="tree_path_dependent")` is 1. It needs no density, and
+its values are other ones. Standard errors are shares of the output's standard deviation.
 
 {table(pd.DataFrame(rows))}
 """
@@ -90,15 +91,15 @@ def _spam(found: Mapping[str, Any]) -> str:
             "GDFS": [f"{one:.2f}" for one in other],
         }
     )
-    return f"""## Spam: which feature next
+    return f"""## Spam: acquiring one feature after the other
 
 AUROC in percent after 1 to 10 features of 57, each chosen for its row, on the test rows of the
-published policy (GDFS), which was trained for the purpose. Here an XGBoost model that knows nothing
-of it ({found["trees"]} trees, stopped on the validation rows) is asked under a Mixture learned from
+published policy (GDFS), which was trained for this task. knothole uses an XGBoost model that was
+not ({found["trees"]} trees, early stopping on the validation rows) and a Mixture learned from
 the training rows, with `criterion="entropy"` (better than Brier on validation rows). With all
 features known the model has {found["all known"]:.2f}. The mean is **{own.mean():.2f}**; the
-policy's {other.mean():.2f}. Nothing was chosen by labels of the test rows; how draws are put into
-bins was mended while looking at these rows without their labels.
+policy's is {other.mean():.2f}. Nothing was chosen by labels of the test rows; an error in how
+draws are put into bins was fixed while looking at these rows without their labels.
 
 {table(lines)}
 
@@ -112,10 +113,11 @@ def _tables(found: Mapping[str, Any]) -> str:
         for name, ways in found.items()
         for label, errors in ways.items()
     ]
-    return f"""## Small tables: orders of finding out
+    return f"""## Small tables: in which order to acquire
 
-RMSE against y after so many columns are known, as a share of the RMSE with none: 150 test rows,
-XGBoost with 60 trees, Mixture(16), numeric columns; `robust.acquire` chooses for each row.
+RMSE against y when so many columns are known, as a share of the RMSE when none is: 150 test rows,
+XGBoost with 60 trees, Mixture(16), numeric columns; `robust.acquire` chooses the order for each
+row.
 
 {table(pd.DataFrame(lines).fillna(""), 2)}
 """
