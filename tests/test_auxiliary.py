@@ -222,6 +222,29 @@ def test_an_auxiliary_column_is_a_player(numeric):
     assert (lacking.values[:, 3:] == 0).all()
 
 
+def test_values_of_auxiliary_columns_are_those_of_the_definition(numeric):
+    """The mean over all orders of the known columns of what each adds to the prediction."""
+    table, _, _, robust = numeric
+    asked = table.iloc[:3].assign(a=NAN)
+    known = ["b", "c", *BESIDE]
+
+    def answers(shown):
+        return robust.predict(asked.where([[name in shown for name in asked]] * len(asked)))
+
+    predicted = {
+        frozenset(some): answers(some)
+        for size in range(len(known) + 1)
+        for some in itertools.combinations(known, size)
+    }
+    expected = pd.DataFrame(0.0, index=asked.index, columns=asked.columns)
+    orders = list(itertools.permutations(known))
+    for order in orders:
+        for i, name in enumerate(order):
+            added = predicted[frozenset(order[: i + 1])] - predicted[frozenset(order[:i])]
+            expected[name] += added / len(orders)
+    assert_allclose(robust.explain(asked).values, expected, atol=1e-9)
+
+
 def test_acquisition_may_propose_to_look_one_up(numeric):
     table, _, _, robust = numeric
     asked = table.iloc[:4][["b", "c"]]
@@ -332,7 +355,16 @@ def test_the_command_line(tmp_path, numeric, capsys):
         asked[names].to_csv(new, index=False)
         assert call("predict", wrapped, new, "-o", out) == 0
         assert_allclose(pd.read_csv(out)["prediction"], robust.predict(asked[names]), rtol=1e-6)
+        assert call("explain", wrapped, new, "-o", out) == 0
+        values = pd.read_csv(out).filter(like="value_")
+        assert_allclose(values, robust.explain(asked[names]).values, rtol=1e-6, atol=1e-9)
+        assert list(values.columns) == [f"value_{name}" for name in [*FEATURES, *BESIDE]]
+    assert call("acquire", wrapped, new, "--cost", "a=1000", "-o", out) == 0
+    assert set(pd.read_csv(out)["best"]) <= set(BESIDE)
     capsys.readouterr()
+    named = ["--auxiliary", "price", "-o", tmp_path / "suspect.knothole"]
+    assert call("wrap", library, train, *options, *named) == 0
+    assert "auxiliary column 'price' says the same as the target" in capsys.readouterr().err
     said = refused(capsys, "wrap", library, train, *options, "--auxiliary", "nowhere")
     assert "'nowhere' (--auxiliary)" in said
     said = refused(capsys, "wrap", library, train, *options, "--auxiliary", "b")

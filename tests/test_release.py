@@ -15,7 +15,10 @@ EXTRAS = {
     extra: list(map(Requirement, listed))
     for extra, listed in PROJECT["optional-dependencies"].items()
 }
-FOR_USERS = ("xgboost", "lightgbm", "catboost", "plot", "polars", "dask", "report", "cli")
+FOR_USERS = (
+    *("xgboost", "lightgbm", "catboost", "quantile-forest", "interpret"),
+    *("plot", "polars", "dask", "report", "cli"),
+)
 
 
 def lowest(requirement):

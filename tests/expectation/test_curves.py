@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.ensemble import IsolationForest
 from tests.expectation.cases import EXACT
 from tests.expectation.naive import enumerate_row
-from xgboost import XGBRegressor
+from xgboost import DMatrix, XGBRegressor, train
 
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.expectation.expectation import Expectation
@@ -114,14 +114,19 @@ def test_curves_are_averaged_over_completions(density):
 
 
 @pytest.mark.parametrize("density", EXACT)
-@pytest.mark.parametrize("kind", ["isolation", "cox"])
-def test_expected_scores_and_hazard_ratios(kind, density):
+@pytest.mark.parametrize("kind", ["isolation", "cox", "aft"])
+def test_expected_scores_times_and_hazard_ratios(kind, density):
     X = table()
     if kind == "isolation":
         model = IsolationForest(n_estimators=6, max_samples=16, random_state=0).fit(X)
-    else:
+    elif kind == "cox":
         model = XGBRegressor(objective="survival:cox", n_estimators=6, max_depth=2, n_jobs=1)
         model.fit(X, 1 + X.sum(axis=1))
+    else:
+        data = DMatrix(X)
+        data.set_float_info("label_lower_bound", 1 + X.sum(axis=1))
+        data.set_float_info("label_upper_bound", np.where(X[:, 2] > 0, 1 + X.sum(axis=1), np.inf))
+        model = train({"objective": "survival:aft", "max_depth": 2, "nthread": 1}, data, 6)
     expectation, evidence, rows = asked(model, X, density, tol=0.003)
     link = expectation.original.link
     mean, error = expectation.predict(evidence)
@@ -133,17 +138,54 @@ def test_expected_scores_and_hazard_ratios(kind, density):
 
 
 @pytest.mark.parametrize("density", EXACT)
-def test_tables_of_scores(density):
+@pytest.mark.parametrize("kind", ["numbers", "categories", "classes"])
+def test_tables_of_scores(kind, density):
+    """Of numbers and of categories; of three classes the scores, which are linear in the cells."""
     glassbox = pytest.importorskip("interpret.glassbox")
     X = table()
-    model = glassbox.ExplainableBoostingRegressor(
-        outer_bags=1, max_rounds=20, interactions=2, n_jobs=1, feature_types=["continuous"] * 3
-    )
-    model.fit(X, X[:, 0] * X[:, 1] - X[:, 2])
+    types = ["continuous" if kind == "numbers" else "nominal"] * 3
+    settings = {"outer_bags": 1, "max_rounds": 20, "n_jobs": 1, "feature_types": types}
+    if kind == "classes":
+        model = glassbox.ExplainableBoostingClassifier(**settings, interactions=0)
+        model.fit(X, X[:, 2])
+    else:
+        model = glassbox.ExplainableBoostingRegressor(**settings, interactions=2)
+        model.fit(X, X[:, 0] * X[:, 1] - X[:, 2])
     expectation, evidence, rows = asked(model, X, density)
-    prediction, error = expectation.predict(evidence)
-    np.testing.assert_allclose(prediction, [answer.mean for answer in rows], atol=TOLERANCE)
+    margin, error = expectation.margin(evidence)
+    np.testing.assert_allclose(margin, [answer.mean for answer in rows], atol=TOLERANCE)
+    assert not error.any() and np.ptp(margin) > 0.1
+
+
+@pytest.mark.parametrize("density", EXACT)
+def test_survival_forests(density):
+    """Risks and curves of scikit-survival, where it is installed."""
+    ensembles = pytest.importorskip("sksurv.ensemble")
+    from sksurv.util import Surv
+
+    X = table()
+    time = 1 + X.sum(axis=1)
+    model = ensembles.RandomSurvivalForest(6, min_samples_leaf=4, random_state=0)
+    model.fit(X, Surv.from_arrays(X[:, 2] > 0, time))
+    expectation, evidence, rows = asked(model, X, density)
+    risk, error = expectation.predict(evidence)
+    np.testing.assert_allclose(
+        risk.reshape(12), [answer.mean[0] for answer in rows], rtol=TOLERANCE
+    )
     assert not error.any()
+    for curves in expectation.original.curves.values():
+        places = np.arange(len(curves.grid))
+        values = np.cumsum(curves.jumps.toarray(), axis=1)
+
+        def at(probabilities, curves=curves, places=places):
+            return curves.at(sparse.csr_matrix(probabilities @ curves.jumps), places)
+
+        found, error = expectation.of_curves(evidence, at)
+        expected = [
+            curves.start + answer.probability @ values[answer.leaves].sum(axis=1) for answer in rows
+        ]
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+        assert not error.any() and np.ptp(found, axis=0).max() > 0.05
 
 
 # ---- by draws ------------------------------------------------------------------------------------

@@ -6,9 +6,11 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
 from tests.serve.conftest import MARKUP
 from tests.serve.test_answers import as_table
 
+import knothole as kh
 from knothole.serve import whatif
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright here")
@@ -166,3 +168,28 @@ def test_no_serious_fault_of_accessibility(browser, server, scheme):
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= 390
     page.close()
+
+
+def test_auxiliary_columns_have_a_group_of_their_own(browser):
+    rng = np.random.default_rng(0)
+    size = rng.normal(60, 20, 300)
+    place = np.where(size > 60, "Graz", "Linz")
+    table = pd.DataFrame({"size": size, "age": rng.normal(size=300), "place": place})
+    model = HistGradientBoostingRegressor(max_iter=10, random_state=0)
+    model.fit(table[["size", "age"]], size + table["age"])
+    robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), auxiliary=["place"])
+    with whatif(robust).start() as server:
+        page = browser.new_page()
+        page.goto(server.url)
+        page.wait_for_selector("#prediction-0")
+        assert page.locator("#auxiliary fieldset legend").all_inner_texts() == ["place"]
+        assert page.locator("fieldset[data-name=size]").count() == 1
+        assert page.locator("#auxiliary fieldset[data-name=size]").count() == 0
+        settle(page)
+        unknown = shown(page, "#prediction-0")
+        page.locator("#auxiliary select").select_option("Graz")
+        settle(page)
+        nothing = {"size": [np.nan], "age": [np.nan]}
+        told = robust.predict(pd.DataFrame({**nothing, "place": ["Graz"]}))[0]
+        assert shown(page, "#prediction-0") == told > unknown + 5
+        page.close()

@@ -96,6 +96,20 @@ def test_categories_are_called_what_the_table_calls_them(settings):
     np.testing.assert_allclose(robust.predict(X), model.predict(X), atol=1e-12)
 
 
+@pytest.mark.parametrize("texts", [("False", "True", "2"), ("False", "True", "2.0")])
+def test_versions_of_the_library_spell_categories_differently(texts):
+    """Truth values as words, whole numbers with decimals or without: tables have numbers."""
+    *truth, number = texts
+    rooms = {"column": "rooms", "levels": [["1.5"], [number]], "branches": [{"value": 1}] * 2}
+    root = {"column": "lift", "levels": [[one] for one in truth], "branches": [rooms] * 2}
+    columns = [{"name": "lift", "levels": truth}, {"name": "rooms", "levels": ["1.5", number]}]
+    document = {"format": "knothole trees", "columns": columns, "trees": [{"root": root}]}
+    ensemble = read(document)
+    X = pd.DataFrame({"lift": [True, False], "rooms": [2.0, 1.5]})
+    levels = [column.levels for column in reader.name_levels(ensemble, X).columns]
+    assert levels == [(0, 1), (1.5, 2)]
+
+
 def test_arrays_have_columns_without_names(tmp_path):
     X, y = table()
     X = X[["size", "floor"]].to_numpy(copy=True)
@@ -113,7 +127,7 @@ def test_new_scores_are_written_into_a_copy():
     X, y = table()
     model = fitted(glassbox.ExplainableBoostingRegressor, X, y)
     before = model.predict(X)
-    ensemble = read(model)
+    ensemble = name_levels(read(model), X)
     changed = ensemble.with_values(
         ensemble.value * np.random.default_rng(0).uniform(0.5, 1.5, ensemble.value.shape)
     )

@@ -96,6 +96,8 @@ def name_levels(ensemble: Ensemble, table: Any) -> Ensemble:
         if column.kind is Kind.CATEGORICAL:
             values = source.levels if source.levels is not None else observed_levels(source)
             names = {text: value for value in values for text in _texts(value)}
+            if set(column.levels) <= {"False", "True"}:  # which tables have as numbers
+                names = {"False": 0, "True": 1} | names
             levels = tuple(names.get(str(level), level) for level in column.levels)
             column = replace(column, levels=levels)
         named.append(column)
@@ -103,9 +105,9 @@ def name_levels(ensemble: Ensemble, table: Any) -> Ensemble:
 
 
 def _texts(value: Hashable) -> list[str]:
-    """What the library calls a category; whole numbers have no decimals there."""
-    if isinstance(value, bool | float | np.bool_ | np.floating) and value == np.floor(value):
-        return [str(value), str(int(value))]
+    """What versions of the library call a category: a whole number with or without decimals."""
+    if isinstance(value, int | float | np.bool_ | np.number) and value == np.floor(value):
+        return [str(value), str(int(value)), str(float(value))]
     return [str(value)]
 
 
@@ -117,7 +119,7 @@ def _columns(model: Any) -> Columns:
         if kind == "continuous" or not bins:
             columns.append(Column(name))
             continue
-        levels = dict.fromkeys(level for resolution in bins for level in resolution)
+        levels = dict.fromkeys(str(level) for resolution in bins for level in resolution)
         columns.append(Column(name, Kind.CATEGORICAL, tuple(levels)))
     return Columns(tuple(columns), named=named)
 
