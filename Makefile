@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 	docs docs-test oldest clean
 
 demo: $(DEMO)  ## train, make values missing, compare; the plot and the report land in out/
-	$(BIN)/knothole demo
+	@$(BIN)/knothole demo
 
 test: $(STAMP) lint  ## everything CI runs
 	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term
@@ -21,7 +21,7 @@ test-full: $(STAMP)  ## the tier that CI leaves out: Insurance's targets, ten tr
 	KNOTHOLE_FULL=1 $(BIN)/pytest tests/leaves/test_insurance.py tests/trust/test_errors_hold.py \
 	    tests/test_check_estimator.py
 
-test-sealed: $(STAMP)  ## all tests without HOME, in a tree that nobody may write to: kernels are compiled in memory
+test-sealed: $(STAMP)  ## all tests without HOME, in a tree that nobody may write to
 	$(BIN)/python -m tools.sealed $(TESTS)
 
 sanitize: $(STAMP)  ## kernels built with the address and undefined behaviour sanitizers, and their tests; minutes
@@ -75,7 +75,7 @@ growing: $(STAMP)  ## trees grown under the expected loss, a page in docs/; it g
 
 oldest:  ## the lowest versions that pyproject.toml allows, in an environment of their own: the main paths
 	$(PYTHON) -m venv out/oldest
-	out/oldest/bin/pip install --quiet --no-compile -c tools/oldest.txt '.[all]' pytest hypothesis
+	out/oldest/bin/pip install --quiet --no-compile -c tools/oldest.txt '.[all,demo]' pytest hypothesis
 	out/oldest/bin/python -m pytest -p no:cacheprovider -o filterwarnings=default $(OLDEST)
 
 docs: $(DOCS)  ## the site with its gallery, into out/site; warnings are errors
@@ -84,16 +84,18 @@ docs: $(DOCS)  ## the site with its gallery, into out/site; warnings are errors
 docs-test: $(DOCS)  ## every page of the built site in headless Chromium: no error, no picture or link is broken
 	$(BIN)/python -m tools.site out/site
 
-# No more than the demo runs on, and Python compiles only the modules that it imports: half the wait.
-# What knothole itself needs comes first: while the rest is installed, another core compiles kernels.
-$(DEMO): pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
-	    > .venv/core.txt
-	$(BIN)/pip install --quiet --no-compile -r .venv/core.txt
-	PYTHONPATH=src $(BIN)/python -c "from knothole import warm; warm.use('auto', True)" >/dev/null 2>&1 & \
-	    $(BIN)/pip install --quiet --no-compile --editable '.[demo]'
-	touch $(DEMO)
+# No more than the demo runs on; Python compiles only the modules that are imported. What the demo
+# needs is installed first and the core built then, so that the two times can be told apart.
+$(DEMO): pyproject.toml core/CMakeLists.txt
+	@start=$$(date +%s); \
+	$(PYTHON) -m venv .venv || exit; \
+	$(PYTHON) -m tools.requirements demo > .venv/demo.txt || exit; \
+	$(BIN)/pip install --quiet --no-compile -r .venv/demo.txt || exit; \
+	installed=$$(date +%s); \
+	$(BIN)/pip install --quiet --no-compile --no-deps --editable . || exit; \
+	built=$$(date +%s); \
+	echo "installed what the demo needs in $$((installed - start)) s, built knothole in $$((built - installed)) s"
+	@touch $(DEMO)
 
 # The rest. All is compiled here, since warnings are errors in the tests, the compiler's too.
 $(STAMP): $(DEMO)

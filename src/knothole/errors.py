@@ -18,7 +18,17 @@ class ColumnMismatch(InvalidInput):
 
 
 class UnseenCategory(InvalidInput):
-    """A categorical column holds a level that was not there in training."""
+    """A categorical column holds a category that was not there in training.
+
+    ``problem`` is the message without the way out, which depends on who was called.
+    """
+
+    def __init__(self, problem: str, way_out: str = "") -> None:
+        super().__init__(problem, way_out)
+        self.problem, self.way_out = problem, way_out
+
+    def __str__(self) -> str:
+        return f"{self.problem} {self.way_out}".rstrip()
 
 
 class UnsupportedModel(KnotholeError, TypeError):

@@ -27,10 +27,11 @@ from knothole.errors import InvalidInput
 
 
 class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Fills missing values with plausible values; for models of any kind, none is needed here.
+    """Fill missing values with draws from the density; for models of any kind.
 
-    Numbers stay in the range and of the kind they have in training, categories among their levels.
-    Which row it is decides the draw, not its place: a row that comes again is filled the same.
+    Numbers stay in the range they have in training. Where a column has few different numbers, draws
+    are among these, as categories are among their levels. The same row is always filled with the
+    same values, wherever it stands in a table.
 
     Parameters
     ----------
@@ -87,6 +88,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         )
         columns = without_nullable(columns)
         matrix = columns.matrix(table)
+        columns = columns.with_values(matrix)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         candidates, self.selection_ = self.density, None
         if isinstance(candidates, str) and candidates == "auto":
@@ -162,6 +164,7 @@ def imputed(
     columns: Columns = density.columns_
     own = points[:, :, : len(columns.variables)]
     done = [
-        filled(table, columns, columns.decode(own[:, k]), missing_mask) for k in range(own.shape[1])
+        filled(table, columns, columns.to_known_values(columns.decode(own[:, k])), missing_mask)
+        for k in range(own.shape[1])
     ]
     return done[0] if n_draws is None else long(done)

@@ -28,11 +28,12 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from knothole.checks import check_choice
 from knothole.columns.columns import Columns, Kind, OneHotGroups, one_hot_groups
 from knothole.columns.read import HandleUnknown, as_table
 from knothole.densities.base import Density
 from knothole.densities.cache import cached_densities
-from knothole.errors import InvalidInput
+from knothole.errors import InvalidInput, UnseenCategory
 from knothole.growing import Lesson, learn, ways_of
 from knothole.inspection.acquisition import Acquisition
 from knothole.inspection.shapley import Explanation, Groups
@@ -87,9 +88,11 @@ SHARED = """Parameters
         the same table, weights and settings before is read from there. A search over parameters of
         ``estimator`` then learns each density once for each fold. What depends on the model (the
         choice between densities, the correction, leaves) is never cached.
-    handle_unknown : {"error", "missing"}
-        What a category is that training did not have, where a question does not say it: in
-        cross-validation, a rare one may be in no other fold.
+    handle_unknown : {"auto", "error", "missing"}
+        What a category is that training did not have, unless a method is told otherwise. In
+        cross-validation a rare category may be missing from the folds a model is trained on.
+        "auto": "missing" where ``estimator`` is a pipeline whose encoders all take unknown
+        categories (such as ``OneHotEncoder(handle_unknown="ignore")``), otherwise "error".
     columns, one_hot, nan_policy, random_state, verbose
         See :func:`knothole.wrap`. With ``refit_leaves`` the policy is "lost".
 
@@ -131,7 +134,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         columns: Columns | None = None,
         one_hot: OneHotGroups | None = None,
         nan_policy: NanPolicy = "infer",
-        handle_unknown: HandleUnknown = "error",
+        handle_unknown: HandleUnknown | Literal["auto"] = "auto",
         random_state: Any = 0,
         verbose: Verbose = "auto",
     ) -> None:
@@ -158,6 +161,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         **fit_params
             For the model's own ``fit``.
         """
+        check_choice("handle_unknown", self.handle_unknown, ("auto", "error", "missing"))
         table, targets = self._checked(X, y)
         if sample_weight is not None:
             fit_params["sample_weight"] = sample_weight
@@ -182,52 +186,46 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         ``handle_unknown``, ``absent``, ``n_jobs``. Answers are arrays, as those of scikit-learn's
         own estimators; ``robust_.predict(X)`` has them as tables like ``X``.
         """
-        X, options = self._known(X, options)
-        return _arrays(self.robust_.predict(X, return_std=return_std, **options))
+        return _arrays(self._ask("predict", X, return_std=return_std, **options))
 
     def margin(self, X: Any, **options: Any) -> Any:
         """Expected margin; see :meth:`Robust.margin`."""
-        X, options = self._known(X, options)
-        return self.robust_.margin(X, **options)
+        return self._ask("margin", X, **options)
 
     def leaf_probabilities(self, X: Any, **options: Any) -> sparse.csr_matrix:
         """Probability that each row reaches each leaf; see :meth:`Robust.leaf_probabilities`."""
-        X, options = self._known(X, options)
-        return self.robust_.leaf_probabilities(X, **options)
+        found: sparse.csr_matrix = self._ask("leaf_probabilities", X, **options)
+        return found
 
     def conformalize(self, X: Any, y: Any, **options: Any) -> Self:
         """A copy that knows how far y lies from its predictions: :meth:`Robust.conformalize`."""
         conformalized = copy(self)
-        X, options = self._known(X, options)
-        conformalized.robust_ = self.robust_.conformalize(X, y, **options)
+        conformalized.robust_ = self._ask("conformalize", X, y, **options)
         return conformalized
 
     def predict_interval(self, X: Any, confidence_level: float = 0.9, **options: Any) -> Any:
         """Intervals for y, after :meth:`conformalize`; see :meth:`Robust.predict_interval`."""
-        X, options = self._known(X, options)
-        return self.robust_.predict_interval(X, confidence_level, **options)
+        return self._ask("predict_interval", X, confidence_level, **options)
 
     def lost_probability(self, X: Any, **options: Any) -> Any:
         """The probability that missing values were lost; see :meth:`Robust.lost_probability`."""
-        X, options = self._known(X, options)
-        return self.robust_.lost_probability(X, **options)
+        return self._ask("lost_probability", X, **options)
 
     def explain(self, X: Any, groups: Groups | None = None, **options: Any) -> Explanation:
         """Conditional Shapley values; see :meth:`Robust.explain`."""
-        X, options = self._known(X, options)
-        return self.robust_.explain(X, groups, **options)
+        found: Explanation = self._ask("explain", X, groups, **options)
+        return found
 
     def acquire(
         self, X: Any, cost: Mapping[str, float] | None = None, **options: Any
     ) -> Acquisition:
         """What knowing each missing value is expected to gain; see :meth:`Robust.acquire`."""
-        X, options = self._known(X, options)
-        return self.robust_.acquire(X, cost, **options)
+        found: Acquisition = self._ask("acquire", X, cost, **options)
+        return found
 
     def impute(self, X: Any, n_draws: int | None = None, **options: Any) -> Any:
         """Rows with every missing value drawn from the density; see :meth:`Robust.impute`."""
-        X, options = self._known(X, options)
-        return self.robust_.impute(X, n_draws, **options)
+        return self._ask("impute", X, n_draws, **options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write ``robust_`` to one file, for :func:`knothole.load`."""
@@ -346,14 +344,25 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         check_consistent_length(X, targets)
         return X, targets
 
+    def _ask(self, method: str, X: Any, *arguments: Any, **options: Any) -> Any:
+        """The answer of a method of ``robust_``."""
+        X, options = self._known(X, options)
+        try:
+            return getattr(self.robust_, method)(X, *arguments, **options)
+        except UnseenCategory as error:
+            raise UnseenCategory(
+                error.problem,
+                f"Correct it, or make the estimator with {type(self).__name__}(..., "
+                f"handle_unknown='missing') to treat it as missing.",
+            ) from None
+
     def _known(self, X: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Rows to predict, with the columns of training (but for those that may be absent).
 
-        And the options, completed by what the estimator itself says of unseen categories.
+        And the options, with ``handle_unknown`` as the constructor has it if it is not among them.
         """
         check_is_fitted(self)
-        if self.handle_unknown != "error":
-            options = {"handle_unknown": self.handle_unknown, **options}
+        options = {"handle_unknown": self._handle_unknown(), **options}
         if isinstance(X, list) and X and isinstance(X[0], Mapping):
             X = as_table(X)
         if not hasattr(X, "columns"):
@@ -361,6 +370,17 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         elif options.get("absent", "error") == "error":
             validate_data(self, X, skip_check_array=True, reset=False)
         return self._without_lost_rows(X, options), options
+
+    def _handle_unknown(self) -> HandleUnknown:
+        """What an unseen category is: as the constructor says, or as the encoders inside do."""
+        if self.handle_unknown != "auto":
+            return self.handle_unknown
+        estimator = _unwrapped(self.estimator)
+        if not is_composed(estimator):
+            return "error"
+        parameters = estimator.get_params(deep=True)
+        ways = [way for name, way in parameters.items() if name.endswith("__handle_unknown")]
+        return "missing" if ways and "error" not in ways else "error"
 
     def _without_lost_rows(self, X: Any, options: Mapping[str, Any]) -> Any:
         """Refuse rows in which an encoder before this has made zeros of a missing value.
@@ -380,7 +400,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
                     f"{dummies[-1]}, of which one was 1 in every training row: an encoder has made "
                     f"them of a missing value, or of an unknown category. Put the encoder inside, "
                     f"{type(self).__name__}(make_pipeline(encoder, model)), so that missing "
-                    f"values are seen; or pass handle_unknown='missing'."
+                    f"values are seen; or give it handle_unknown='missing'."
                 )
             matrix[np.ix_(lost, dummies)] = np.nan
             found = found or bool(lost.any())
@@ -457,13 +477,11 @@ class ExpectedClassifier(ClassifierMixin, _ExpectedEstimator):
         Options are those of :meth:`Robust.predict_proba`: ``return_std``, ``return_error``,
         ``lost``, ``handle_unknown``, ``absent``, ``n_jobs``.
         """
-        X, options = self._known(X, options)
-        return _arrays(self.robust_.predict_proba(X, **options))
+        return _arrays(self._ask("predict_proba", X, **options))
 
     def predict_set(self, X: Any, confidence_level: float = 0.9, **options: Any) -> Any:
         """Sets of classes, after :meth:`conformalize`; see :meth:`Robust.predict_set`."""
-        X, options = self._known(X, options)
-        return self.robust_.predict_set(X, confidence_level, **options)
+        return self._ask("predict_set", X, confidence_level, **options)
 
     def predict_log_proba(self, X: Any, **options: Any) -> Any:
         """Logarithms of :meth:`predict_proba`, whose options it takes, but for ``return_std``."""

@@ -102,11 +102,12 @@ def _tqdm(title: str, total: float | None, wait: float) -> Iterator[Advance]:
     """A bar of tqdm, after some seconds."""
     from tqdm import tqdm
 
-    known = "{bar} {percentage:3.0f}% {elapsed} gone {remaining} left"
+    # What is going on comes last: where a line is too long for the terminal, that is cut.
+    known = "{percentage:3.0f}% {bar:12} {elapsed} gone {remaining} left, {desc}"
     shown = tqdm(
         desc=title, total=total, file=sys.stderr, leave=False, dynamic_ncols=True,
         delay=max(wait, 1e-9), miniters=0, smoothing=0,
-        bar_format="{desc} " + (known if total is not None else "{n:.0f} {elapsed} gone"),
+        bar_format=known if total is not None else "{n:.0f}, {elapsed} gone, {desc}",
     )  # fmt: skip
     lock, ended = threading.Lock(), threading.Event()
 

@@ -972,6 +972,7 @@ class Robust:
             players.codes(evidence),
             output_labels(expectation.original, values.shape[2]),
             pd.DataFrame(gone, index=index, columns=names),
+            of if of == "margin" or not is_classifier(expectation.original) else "probability",
         )
 
     @lazily
@@ -1068,13 +1069,15 @@ class Robust:
         n_draws: int | None = None,
         lost: Any = None,
         *,
+        not_recorded: bool = False,
         handle_unknown: HandleUnknown = "error",
         absent: Absent = "error",
     ) -> Any:
-        """Plausible rows: every missing value is drawn from p(what is missing | what is known).
+        """Complete rows: every missing value is drawn from p(missing values | observed values).
 
-        What was observed comes back bit for bit. A draw is no best guess: it varies as much as
-        the truth does, so that what is computed of many draws shows how sure it is.
+        Observed values come back bit for bit. A draw is not a best guess: draws vary as much as the
+        truth may, so that the spread of a result over many draws shows how uncertain it is.
+        Numbers with few different values in training are drawn from those values.
 
         Parameters
         ----------
@@ -1082,7 +1085,11 @@ class Robust:
         n_draws : int, optional
             How many draws of each row; by default one.
         lost : bool (rows, columns), optional
-            Missing values that are known to have been lost; see the class.
+            Missing values that are known to have been lost; only with ``not_recorded``, as all
+            are taken as lost without it.
+        not_recorded : bool
+            True: in columns that had missing values in training, "not recorded" may be drawn too
+            (unless ``lost`` says otherwise), and stays NaN. False: every missing value is filled.
         handle_unknown, absent
             See the class.
 
@@ -1090,9 +1097,8 @@ class Robust:
         -------
         table
             Like ``X``: of its class, with its types, levels and columns. With ``n_draws`` a long
-            one: all rows once, then all again, and a first column ``draw`` with the number of the
-            draw. Where a column had missing values in training, "not recorded" may be what is
-            drawn, and is NaN.
+            table: all rows once, then all again, and a first column ``draw`` with the number of the
+            draw.
 
         Notes
         -----
@@ -1115,11 +1121,15 @@ class Robust:
         """
         from knothole.imputer import imputed
 
+        check_choice("not_recorded", not_recorded, (True, False))
         expectation, columns = self.expectation_, self.columns_
-        evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
+        matrix = columns.matrix(X, handle_unknown, absent)
+        mask = None if lost is None else checked_lost(columns.mask(lost, X), matrix)
+        evidence = expectation.evidence_of(
+            matrix, mask if not_recorded else np.isnan(matrix), absent=self._absent(X, absent)
+        )
         missing = np.isnan(evidence.points)
         where = np.zeros((len(missing), len(columns)), dtype=np.bool_)
-        matrix = columns.matrix(X, handle_unknown, absent)
         for v, variable in enumerate(columns.variables):
             members = list(variable.columns)
             where[:, members] = missing[:, v : v + 1] & np.isnan(matrix[:, members])
@@ -1284,8 +1294,9 @@ class Robust:
                 f"learned for what rows tell, those included: pass a table that has them, or wrap "
                 f"the model without auxiliary."
             )
+        matrix = self.columns_.matrix(X)
         refitted = refit(
-            self.ensemble_, self.density_, self.columns_.matrix(X), y, options,
+            self.ensemble_, self.density_, matrix, y, options,
             sample_weight=sample_weight, drawn=drawn,
         )  # fmt: skip
         if refitted.density is not self.density_:
@@ -1293,12 +1304,13 @@ class Robust:
         if options.nan_policy != expectation.reading.policy:
             reading = Reading(options.nan_policy)
             expectation = replace(expectation, reading=reading)
+        complete = (drawn is None or drawn.whole) and not np.isnan(matrix).any()
         return Robust(
             expectation.with_values(refitted.ensemble.value),
             self._model,
             name=self.model_name_,
             selection=self.selection_,
-            refit=refitted.summary,
+            refit=replace(refitted.summary, complete=complete),
         )
 
     # ---- the model's own library, and files -----------------------------------------------------
@@ -1415,7 +1427,7 @@ class Robust:
     def __repr__(self) -> str:
         sentences = [
             _say_model(self), _say_density(self), *_say_choice(self), *_say_prior(self),
-            *_say_refit(self),
+            *_say_correction(self), *_say_refit(self),
         ]  # fmt: skip
         return f"Robust({'; '.join(sentences)})"
 
@@ -1427,6 +1439,7 @@ class Robust:
             *(_line("chosen", sentence) for sentence in _say_choice(self)),
             _line("answers", _say_how(self)),
             *(_line("missing values", said) for said in [say_missing(self)] if said),
+            *(_line("correction", sentence) for sentence in _say_correction(self)),
             *(_line("leaves", sentence) for sentence in _say_refit(self)),
         ]
         if self.selection_ is not None:
@@ -1535,11 +1548,13 @@ def _say_choice(robust: Robust) -> list[str]:
     if table is None:
         return []
     chosen = table[table["chosen"]].iloc[0]
-    sentence = f"best of {len(table)}, score {chosen['score']:.4g}"
+    if not np.isfinite(chosen["score"]):
+        return [f"first of {len(table)} candidates, which too few rows could compare"]
+    sentence = f"best of {len(table)} with a held-out {chosen['metric']} of {chosen['value']:.4g}"
     behind = table[~table["chosen"] & np.isfinite(table["behind"].astype(float))]
     if len(behind):
         second = behind.sort_values("behind").iloc[0]
-        sentence += f", {second['behind']:.2g} ± {second['error']:.1g} ahead of {second['name']}"
+        sentence += f" (next: {second['name']}, {second['value']:.4g})"
     return [sentence]
 
 
@@ -1578,9 +1593,33 @@ def _say_refit(robust: Robust) -> list[str]:
     summary = robust.refit_
     if summary is None:
         return []
+    if summary.complete:
+        return [
+            f"leaves refitted ({summary.method}) on rows without missing values: nothing to gain"
+        ]
+    of = "of deployed predictions" if summary.objective == "deployed" else "expected under p"
     return [
-        f"refitted ({summary.method}), {summary.objective} {summary.loss} {summary.before:.4g} -> "
+        f"leaves refitted ({summary.method}): {summary.loss} {of} {summary.before:.4g} -> "
         f"{summary.after:.4g}"
+    ]
+
+
+def _say_correction(robust: Robust) -> list[str]:
+    """What the correction gains, or why there is none."""
+    table = robust.correction_
+    if table is None:
+        return []
+    kept = table[table["kept"].astype(bool)]
+    if not len(kept):
+        return [f"no correction: {str(table['why'].iloc[-1]).partition(';')[0]}"]
+    gains = kept["gain"].astype(float)
+    if not np.isfinite(gains).any():
+        return ["corrected"]
+    best = kept.loc[gains.idxmax()]
+    at = "for" if best["missing"] == "determined by others" else "with"
+    return [
+        f"corrected for {_count(len(kept), 'kind')} of missing values, held-out loss up to "
+        f"{100 * gains.max():.0f} % lower ({at} {best['missing']})"
     ]
 
 

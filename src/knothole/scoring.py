@@ -51,6 +51,15 @@ class PredictionLoss:
     spread: Spread
     of_y: bool = False
 
+    @property
+    def metric(self) -> str:
+        """The name of the loss, for readers; for squared errors that of its root mean."""
+        if self.measure is log_loss:
+            return "log loss"
+        if self.measure is squared:
+            return "RMSE" if self.of_y else "RMSE against the model's own predictions"
+        return "pinball loss"
+
     def __call__(self, density: Density, part: HeldOut) -> Floats:
         """Losses of the held-out rows."""
         expectation = Expectation.of(self.ensemble, density, tol=None, spread=self.spread)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from sklearn.base import clone
+from sklearn.base import is_classifier as is_sklearn_classifier
 from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
@@ -31,7 +32,7 @@ from knothole.densities.held_out import (
 )
 from knothole.densities.names import from_name, name_of
 from knothole.densities.select import Selected, default_candidates, select
-from knothole.errors import ColumnMismatch, FewRows, InvalidInput, NotAMean
+from knothole.errors import ColumnMismatch, FewRows, InvalidInput, NotAMean, UnsupportedModel
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import SHARE
 from knothole.inspection.correction import (
@@ -49,7 +50,7 @@ from knothole.out_of_core.partitions import Partitions, is_lazy, partitions_of, 
 from knothole.progress import Advance, Verbose, bar, tell
 from knothole.robust import Robust
 from knothole.scoring import PredictionLoss, prediction_loss
-from knothole.trees.classes import require_target
+from knothole.trees.classes import is_classifier, require_target
 from knothole.trees.ensemble import MEDIAN, Ensemble
 from knothole.trees.pipelines.composed import is_composed, read_over
 from knothole.trees.read import name_levels, read
@@ -209,12 +210,23 @@ def wrap(
     _warn_of_quantiles(ensemble.recipe.levels)
     if y_train is not None:
         require_target(ensemble, "y_train")
+    _refuse_labels_apart(model, ensemble)
+    for_correction = [
+        name for name, given in (("X_valid", X_valid), ("patterns", patterns)) if given is not None
+    ]
     if ensemble.curves:
-        if correction is True:
+        if correction is True or for_correction:
             raise InvalidInput(
-                "correction: quantiles and survival curves are not corrected; leave it out."
+                f"{(for_correction or ['correction'])[0]}: quantiles and survival curves are not "
+                f"corrected; leave it out."
             )
         correction = False
+    if for_correction and correction == "auto" and not _is_searched(density):
+        raise InvalidInput(
+            f"{for_correction[0]} is for the correction, and with a density that is given "
+            f"correction='auto' learns none; pass correction=True, or leave out "
+            f"{' and '.join(for_correction)}."
+        )
     if is_fitted(density):
         described = _columns_of(density, ensemble, columns, one_hot)
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
@@ -227,6 +239,7 @@ def wrap(
             met = with_nan(described.matrix(everything), ensemble.sentinel, described)
         as_met = nan_policy != "lost"
         described = nullable_as_met(described, met) if as_met else without_nullable(described)
+        described = described.with_values(met)
         if isinstance(density, str | Sequence | Mapping | Density):
             _warn_of_few_rows(len(matrix))
     warn_of_suspects(described, matrix, y_train, target)
@@ -362,6 +375,26 @@ def _fit(
     """A density like this one, learned from some of the rows."""
     fresh: Density = clone(density)
     return fresh.fit_matrix(matrix[rows], columns, sample_weight=weight[rows])
+
+
+def _refuse_labels_apart(model: Any, ensemble: Ensemble) -> None:
+    """Refuse a classifier of several labels at once whose trees do not say which classes it has."""
+    if not hasattr(model, "get_params") or is_composed(model) or is_classifier(ensemble):
+        return
+    if is_sklearn_classifier(model):
+        name = type(model).__name__
+        raise UnsupportedModel(
+            f"a {name} of several labels at once is not read, because its trees do not hold its "
+            f"classes. Train a {name} for each label and wrap each; or wrap the booster inside, "
+            f"model.get_booster(), whose predictions are the labels' probabilities."
+        )
+
+
+def _is_searched(density: Any) -> bool:
+    """Whether the density is to be chosen among several."""
+    return (
+        density == "auto" if isinstance(density, str) else isinstance(density, Sequence | Mapping)
+    )
 
 
 def is_fitted(density: Any) -> bool:

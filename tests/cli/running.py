@@ -1,6 +1,5 @@
 """Calls of the command line, in this process or in one of their own."""
 
-import os
 import subprocess
 import sys
 
@@ -9,8 +8,6 @@ import xgboost
 
 from knothole.cli.app import WRONG_INPUT, run
 
-#: Options of Python for warnings that are expected wherever these tests run (``make test-sealed``).
-EXPECTED = ["-W", os.environ["KNOTHOLE_EXPECTED"]] if "KNOTHOLE_EXPECTED" in os.environ else []
 FEATURES = ["mean size", "weight", "age", "city"]
 
 
@@ -22,7 +19,7 @@ def call(*arguments: object, **command: object) -> int:
 def in_subprocess(
     *arguments: object, module: str = "knothole", **options: object
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", *EXPECTED, "-m", module, *map(str, arguments)]
+    command = [sys.executable, "-W", "error", "-m", module, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 

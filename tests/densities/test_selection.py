@@ -121,7 +121,7 @@ def test_the_better_density_is_kept_and_fitted_on_all_rows():
     selected = select(candidates, X)
     table = selected.selection_
     assert list(table.columns) == [
-        "name", "score", "behind", "error", "seconds", "chosen", "note",
+        "name", "metric", "value", "score", "behind", "error", "seconds", "chosen", "note",
     ]  # fmt: skip
     assert table["name"].tolist() == ["mixture", "independent"]
     assert table["chosen"].tolist() == [True, False]

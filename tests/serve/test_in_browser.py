@@ -73,7 +73,7 @@ def test_moving_a_slider_choosing_a_level_and_marking_unknown(page, robust):
     assert shown(page, "#prediction-0") == robust.predict(table)[0]
     interval = robust.predict_interval(table, 0.9)
     assert shown(page, "#interval-0") == interval.to_numpy()[0].tolist()
-    assert page.locator("#curve-title").inner_text() == "Prediction along city"
+    assert page.locator("#curve-title").inner_text() == "Prediction by city"
     page.locator("#v2-unknown").check()
     settle(page)
     assert shown(page, "#prediction-0") == robust.predict(as_table(rooms=4.0))[0]

@@ -20,7 +20,6 @@ import knothole as kh
 from knothole.errors import MissingExtra
 
 EXTRAS = (
-    "numba",
     "xgboost",
     "lightgbm",
     "catboost",

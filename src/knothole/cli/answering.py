@@ -31,7 +31,7 @@ from knothole.cli.files import (
 )
 from knothole.columns.columns import found_as
 from knothole.columns.read import listed
-from knothole.errors import InvalidInput
+from knothole.errors import InvalidInput, UnseenCategory
 from knothole.files import check_output
 from knothole.out_of_core.files import JSON_LINES, JsonLinesFile, TableFile
 from knothole.progress import bar
@@ -112,7 +112,8 @@ class Answering:
                 for each in marks:
                     each.check_end()
 
-            for answers in self._asked(robust, lambda model, one: ask(model, *one), tables()):
+            asked = self._asked(robust, lambda model, one: ask(model, *one), tables())
+            for answers in _named(asked, table):
                 part, amount = read.popleft()
                 out.write(pd.concat([part[list(self.keep)], *answers], axis=1))
                 rows += len(part)
@@ -154,6 +155,17 @@ class Answering:
 
             return on_cluster(self.scheduler, robust, ask, tables)
         return (ask(robust, one) for one in tables)
+
+
+def _named(answers: Iterator[Any], table: TableFile) -> Iterator[Any]:
+    """Answers to the rows of a file, which errors name."""
+    try:
+        yield from answers
+    except UnseenCategory as error:
+        raise UnseenCategory(
+            f"{table.shown}: {error.problem}",
+            "Correct it, or take it as missing with --handle-unknown missing.",
+        ) from error
 
 
 class LostMarks:
@@ -287,7 +299,7 @@ def answering_options(chunk: int) -> options.Decorator:
             "must be installed there. The file is read and written here.",
         ),
     )
-    return options.gathered("asked", Answering, given)
+    return options.gathered("asked", Answering, (*given, *options.csv_options))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from types import FrameType
 import click
 
 from knothole.cli.console import say, stderr
-from knothole.errors import KnotholeError, UnseenCategory
+from knothole.errors import KnotholeError
 
 FINE, WRONG_INPUT, WRONG_USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -92,8 +92,6 @@ def run(arguments: Sequence[str], command: click.Command = knothole, name: str =
     except (KeyboardInterrupt, click.Abort):
         stderr.print("interrupted; nothing was written.", style="yellow")
         return INTERRUPTED
-    except UnseenCategory as error:
-        return _wrong(f"{error} (On the command line: --handle-unknown missing.)")
     except KnotholeError as error:
         return _wrong(str(error))
     except OSError as error:

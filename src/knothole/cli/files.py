@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -25,7 +25,10 @@ from knothole.out_of_core.files import (
     PARQUET,
     SEPARATORS,
     STDIN,
+    CsvFormat,
     TableFile,
+    chunks_of,
+    numeric_of,
     open_table,
     pyarrow_for,
 )
@@ -38,9 +41,16 @@ if TYPE_CHECKING:
     from knothole.trees.ensemble import Ensemble
 
 
+#: Where the options --sep and --decimal are kept while a command runs.
+SEPARATOR, DECIMAL = "knothole.separator", "knothole.decimal"
+
+
 def source(path: Path, missing: str | None = None) -> TableFile:
     """The table in a file, or for ``-`` in standard input; the text ``missing`` is no value."""
-    return open_table(_standard_input() if str(path) == "-" else path, missing)
+    context = click.get_current_context(silent=True)
+    options = {} if context is None else context.meta
+    csv_format = CsvFormat(options.get(SEPARATOR), options.get(DECIMAL, "."))
+    return open_table(_standard_input() if str(path) == "-" else path, missing, csv_format)
 
 
 def _standard_input() -> Path:
@@ -81,6 +91,11 @@ class Match:
             if name is not None
         ]
 
+    def checking(self, table: TableFile) -> Match:
+        """Itself, once the file refuses anything but numbers in numeric columns of the model."""
+        table.numeric = numeric_of(self.described)
+        return self
+
     def table(self, chunk: pd.DataFrame, also: Sequence[str] = ()) -> pd.DataFrame:
         """The model's columns of a chunk, as far as they are there, under the model's names.
 
@@ -97,12 +112,16 @@ class Match:
 
 
 def match(
-    columns: Columns, table: TableFile, leave_out: Sequence[str] = (), absent: str = "error"
+    columns: Columns,
+    table: TableFile,
+    leave_out: Sequence[str] = (),
+    absent: Literal["error", "missing"] | None = None,
 ) -> Match:
     """Find a model's columns in a file, by name where it has names, otherwise by position.
 
     ``leave_out`` are columns that are no features, such as the target; ``absent`` says whether a
-    column that the file does not have is an "error" or "missing".
+    column that the file does not have is an "error" or "missing". None is for commands without
+    this option: an error whose message does not mention it.
     """
     left_out = set(leave_out)
     available = [name for name in table.names if name not in left_out]
@@ -112,20 +131,21 @@ def match(
                 f"{table.shown}: the model was trained on {len(columns)} columns without names; it "
                 f"has {len(available)} besides the target. Leave out others with --drop."
             )
-        return Match(columns, tuple(available))
+        return Match(columns, tuple(available)).checking(table)
     found = tuple(found_as(columns.names, available))
     missing = [
         column.name
         for column, name in zip(columns, found, strict=True)
         if name is None and not column.auxiliary
     ]
-    if not any(found) or (missing and absent == "error"):
+    if not any(found) or (missing and absent != "missing"):
         raise ColumnMismatch(
             f"{table.shown}: lacks {len(missing)} of the model's {len(columns)} columns: "
-            f"{listed(missing)}. It has {listed(available)}.{_nearest(missing[0], available)} For "
-            f"predictions, --absent missing takes them as missing."
+            f"{listed(missing)}. It has {listed(available)}."
+            f"{_renames(missing, [name for name in available if name not in found])}"
+            + (" --absent missing takes them as missing." if any(found) and absent else "")
         )
-    return Match(columns, found)
+    return Match(columns, found).checking(table)
 
 
 def check_column(table: TableFile, name: str, option: str) -> None:
@@ -133,13 +153,39 @@ def check_column(table: TableFile, name: str, option: str) -> None:
     if name not in table.names:
         raise ColumnMismatch(
             f"{table.shown}: has no column {name!r} ({option}); it has {listed(table.names)}."
-            f"{_nearest(name, table.names)}"
+            f"{_did_you_mean(name, table.names)}"
         )
 
 
-def _nearest(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names, 1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+def _renames(missing: Sequence[str], others: Sequence[str]) -> str:
+    """Which columns of a file may be the missing ones under another name."""
+    pairs = [(near, name) for name in missing[:8] if (near := nearest(name, others)) is not None]
+    if not pairs:
+        return ""
+    names = ", ".join(f"{near!r} to {name!r}" for near, name in pairs)
+    return f" If these are the same columns, rename {names}."
+
+
+def _did_you_mean(name: str, names: Sequence[str]) -> str:
+    near = nearest(name, names)
+    return "" if near is None else f" Did you mean {near!r}?"
+
+
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """The one of some names that is spelled like another; None where none is.
+
+    Names that differ in upper and lower case alone come first.
+
+    Examples
+    --------
+    >>> nearest("PRICE", ["slice", "price"]), nearest("weigth", ["height", "weight"])
+    ('price', 'weight')
+    >>> nearest("city", ["age", "bmi"]) is None
+    True
+    """
+    lowered = [each.casefold() for each in names]
+    near = difflib.get_close_matches(name.casefold(), lowered, 1, cutoff=0.7)
+    return names[lowered.index(near[0])] if near else None
 
 
 PICKLES = (".joblib", ".pkl", ".pickle")
@@ -163,7 +209,7 @@ def open_model(
 
     What a pipeline's columns are, the training rows show; ``auxiliary`` ones are none of them.
     """
-    from knothole.out_of_core.partitions import partitions_of, sample
+    from knothole.out_of_core.partitions import Partitions, sample
     from knothole.storage import load
     from knothole.trees.pipelines.composed import is_composed, read_over
     from knothole.trees.read import reading_of
@@ -173,8 +219,7 @@ def open_model(
         return OpenedModel(robust, None, robust.ensemble_, robust.columns_)
     native = _unpickled(path, allow_pickle) if path.suffix.lower() in PICKLES else path
     if is_composed(native):
-        parts = partitions_of(train)
-        assert parts is not None  # those of a path
+        parts = Partitions.of(chunks_of(source(train))[1])
         known = getattr(native, "feature_names_in_", ())
         shown = without_auxiliary(sample(parts, 0).shown, auxiliary, known)
         ensemble = read_over(native, shown, native=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -13,8 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.cli.console import say
-from knothole.cli.files import Match, OpenedModel, check_column, match, source
+from knothole.cli.files import (
+    DECIMAL,
+    SEPARATOR,
+    Match,
+    OpenedModel,
+    check_column,
+    match,
+    source,
+)
 from knothole.columns.columns import Column
+from knothole.columns.read import listed
 from knothole.densities.names import CHOICES
 from knothole.errors import InvalidInput
 from knothole.out_of_core.files import CHUNK, TableFile, sampled
@@ -24,6 +34,7 @@ if TYPE_CHECKING:
 
     from knothole.missingness.inference import NanPolicy
     from knothole.out_of_core.partitions import Partitions
+    from knothole.progress import Verbose
     from knothole.robust import Robust
     from knothole.trees.ensemble import Ensemble
 
@@ -65,6 +76,42 @@ group_option = click.option(
     multiple=True,
     metavar="NAME=COLUMN,COLUMN",
     help="Columns that become known together and count as one; may be repeated.",
+)
+
+
+def _separator(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    """Keep --sep for :func:`source`."""
+    if value is None:
+        return
+    separator = {"tab": "\t", "\\t": "\t"}.get(value, value)
+    if len(separator) != 1:
+        raise click.BadParameter(f"must be one character or the word tab; got {value!r}.")
+    context.meta[SEPARATOR] = separator
+
+
+def _decimal(context: click.Context, _: click.Parameter, value: str) -> None:
+    """Keep --decimal for :func:`source`."""
+    context.meta[DECIMAL] = value
+
+
+csv_options = (
+    click.option(
+        "--sep",
+        metavar="CHARACTER",
+        callback=_separator,
+        expose_value=False,
+        help="What separates the fields of CSV files that are read, such as ';' or tab; by default "
+        "a comma, in .tsv a tab.",
+    ),
+    click.option(
+        "--decimal",
+        type=click.Choice([".", ","]),
+        default=".",
+        show_default=True,
+        callback=_decimal,
+        expose_value=False,
+        help="What numbers in CSV files that are read have before their decimals.",
+    ),
 )
 
 
@@ -173,7 +220,7 @@ def learning_options(rows: int, what: str) -> Decorator:
         ),
     )
 
-    return gathered("learning", Learning, given)
+    return gathered("learning", Learning, (*given, *csv_options))
 
 
 def gathered(name: str, kind: Any, given: Sequence[Decorator]) -> Decorator:
@@ -254,31 +301,32 @@ def _matched(
         check_column(table, name, "--target")
     found = match(model.columns, table, [*learning.drop, *learning.auxiliary, *targets])
     names = list(dict.fromkeys([*found.names, *learning.auxiliary, *targets]))
-    return table, found, names, [*found.described, *map(Column, learning.auxiliary)]
+    numbers = [] if _has_labels(model.ensemble) else targets
+    table.numeric |= set(numbers)
+    return table, found, names, [*found.described, *map(Column, [*learning.auxiliary, *numbers])]
+
+
+def _has_labels(ensemble: Ensemble) -> bool:
+    """Whether targets are labels, and not numbers."""
+    from knothole.trees.classes import class_lists, is_classifier
+
+    return is_classifier(ensemble) and len(class_lists(ensemble)) == 1
 
 
 def _targets(values: pd.Series[Any], ensemble: Ensemble, where: str) -> NDArray[Any]:
     """Numbers for a regressor, for a classifier its own labels, however the file spells them."""
-    import pandas as pd
+    from knothole.trees.classes import class_lists
 
-    from knothole.trees.classes import class_lists, is_classifier
-
-    lists = class_lists(ensemble)
-    if not is_classifier(ensemble) or len(lists) > 1:
-        try:
-            return np.asarray(pd.to_numeric(values), dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InvalidInput(
-                f"{where}: the target {values.name!r} must hold numbers: the model is a regressor "
-                f"({error})."
-            ) from error
-    spelled = {spelling(label): label for label in lists[0]}
+    if not _has_labels(ensemble):
+        return np.asarray(values, dtype=np.float64)
+    labels = class_lists(ensemble)[0]
+    spelled = {spelling(label): label for label in labels}
     texts = values.map(spelling)
     unknown = texts[~texts.isin(list(spelled))]
     if len(unknown):
         raise InvalidInput(
             f"{where}: the target {values.name!r} holds {unknown.iloc[0]!r}; the model's classes "
-            f"are {lists[0]}. Write them as the model has them."
+            f"are {listed(labels)}. Write them as the model has them."
         )
     return np.array([spelled[text] for text in texts])
 
@@ -318,7 +366,13 @@ def learn(
         nan_policy=nan_policy,
         auxiliary=learning.auxiliary,
         random_state=learning.seed,
+        verbose=stages(),
     )
+
+
+def stages() -> Verbose:
+    """How progress is shown: a bar on a terminal, elsewhere a line for each stage."""
+    return "auto" if sys.stderr.isatty() else True
 
 
 def check_held_out(path: Path | None, target: str | None) -> None:

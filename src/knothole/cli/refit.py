@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from knothole.cli import options
-from knothole.cli.console import say
+from knothole.cli.console import say, took
 from knothole.cli.files import check_native_path, open_model, save_native
 from knothole.errors import InvalidInput
 from knothole.files import check_output, whole_file
@@ -82,11 +83,13 @@ def refit(
     learning: options.Learning,
 ) -> None:
     """Refit the leaves of MODEL for rows with missing values, by the expected loss on TRAIN."""
+    start = time.perf_counter()
     refitting = RefitOptions(
         ridge="auto" if ridge is None else ridge,
         method=method,
         objective=objective,
         condition_on_target=condition_on_target,
+        verbose=options.stages(),
     )
     place = model.with_suffix(".refitted.knothole") if output is None else output
     inputs = model, train, *([] if held_out is None else [held_out])
@@ -126,4 +129,4 @@ def refit(
         say(f"wrote {native}")
     refitted.save(place)
     say(f"{refitted!r}")
-    say(f"wrote {place}")
+    say(f"wrote {place} after {took(start)}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from knothole.cli import options
-from knothole.cli.console import say
+from knothole.cli.console import say, took
 from knothole.cli.files import open_model
 from knothole.errors import InvalidInput
 from knothole.files import check_output
@@ -61,6 +62,7 @@ def wrap(
     learning: options.Learning,
 ) -> None:
     """Learn the density of TRAIN, so that MODEL can answer rows with missing values."""
+    start = time.perf_counter()
     place = model.with_suffix(".knothole") if output is None else output
     check_output(place, model, train, *([] if held_out is None else [held_out]))
     options.check_held_out(held_out, target)
@@ -76,4 +78,4 @@ def wrap(
     robust = options.conformalized(robust, held_out, target, learning)
     robust.save(place)
     say(f"{robust!r}")
-    say(f"wrote {place}")
+    say(f"wrote {place} after {took(start)}")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -62,6 +62,11 @@ __all__ = [
 #: the group's columns.
 OneHotGroups = Literal["auto"] | Mapping[str, Sequence[str | int]]
 
+# A numeric column is drawn from the numbers in training where these are at most so many, and each
+# comes in so many rows on average. A plain rule, not tuned: draws between them are of no harm to
+# predictions, but look wrong in a table.
+FEW_VALUES, ROWS_OF_A_VALUE = 100, 5
+
 # --- columns, one-hot groups and variables -------------------------------------------------------
 
 
@@ -80,6 +85,8 @@ class Column:
     ``nullable`` says that NaN can be the model's own value here: "not recorded" is a state of the
     variable, which a density gives a probability of its own. An ``auxiliary`` column is no feature
     of the model: it tells of the features, and tables may lack it.
+    ``values`` are the numbers that occur in training where they are few: see
+    :meth:`Columns.with_values`.
     """
 
     name: str
@@ -87,6 +94,7 @@ class Column:
     levels: tuple[Hashable, ...] = ()
     nullable: bool = False
     auxiliary: bool = False
+    values: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
     def variable(self, position: int) -> Variable:
         """The variable of this column alone, in this position."""
@@ -291,7 +299,10 @@ class Columns:
         return self._refined(table, one_hot)
 
     def matrix(
-        self, table: Any, handle_unknown: HandleUnknown = "error", absent: read.Absent = "error"
+        self,
+        table: Any,
+        handle_unknown: HandleUnknown | None = None,
+        absent: read.Absent | None = None,
     ) -> Floats:
         """Encode a table: numbers, codes of levels, NaN for missing values.
 
@@ -301,10 +312,11 @@ class Columns:
             With these columns: by name, in any order, where both have names, otherwise in this
             order. A float64 array that needs no encoding and is contiguous is returned as it is,
             not copied.
-        handle_unknown : {"error", "missing"}
-            What a category that is none of the column's levels is.
-        absent : {"error", "missing"}
-            What a column is that the table does not have.
+        handle_unknown : {"error", "missing"}, optional
+            What a category that is none of the column's levels is. "error" and None both refuse it;
+            None leaves the argument out of the message, for callers that do not have it.
+        absent : {"error", "missing"}, optional
+            What a column is that the table does not have; None likewise.
 
         Returns
         -------
@@ -313,9 +325,11 @@ class Columns:
         Raises
         ------
         ColumnMismatch
-            Where a column is missing and ``absent`` is "error", or, without names, one is added.
+            Where a column is missing and ``absent`` is not "missing", or, without names, one is
+            added.
         UnseenCategory
-            Where a category is none of its column's levels, and ``handle_unknown`` is "error".
+            Where a category is none of its column's levels, and ``handle_unknown`` is not
+            "missing".
 
         Examples
         --------
@@ -323,8 +337,10 @@ class Columns:
         >>> columns.matrix([[1.5, "Linz"], [None, "Wien"]], handle_unknown="missing").tolist()
         [[1.5, 1.0], [nan, nan]]
         """
-        check_choice("handle_unknown", handle_unknown, ("error", "missing"))
-        check_choice("absent", absent, ("error", "missing"))
+        if handle_unknown is not None:
+            check_choice("handle_unknown", handle_unknown, ("error", "missing"))
+        if absent is not None:
+            check_choice("absent", absent, ("error", "missing"))
         table = self.read(table, absent)
         X = read.plain_floats(table) if self._are_numbers else None
         if X is None:
@@ -334,7 +350,7 @@ class Columns:
                 read.check_finite(values, column.name)
         return X
 
-    def read(self, table: Any, absent: read.Absent = "error") -> Any:
+    def read(self, table: Any, absent: read.Absent | None = None) -> Any:
         """These columns of a table, in this order, as an array or a pandas DataFrame.
 
         Auxiliary columns that the table lacks are missing; an array may lack all of them.
@@ -398,7 +414,9 @@ class Columns:
     def _are_numbers(self) -> bool:
         return all(column.kind is not Kind.CATEGORICAL for column in self)
 
-    def _encoded(self, table: NDArray[Any] | pd.DataFrame, handle_unknown: HandleUnknown) -> Floats:
+    def _encoded(
+        self, table: NDArray[Any] | pd.DataFrame, handle_unknown: HandleUnknown | None
+    ) -> Floats:
         """Encode a table that has been read, column by column."""
         X = np.empty((len(table), len(self)))
         for i, (column, source) in enumerate(
@@ -573,6 +591,46 @@ class Columns:
         [[0.0, 1.0], [nan, nan]]
         """
         return decode_points(self._arrays, np.asarray(points, dtype=np.float64))
+
+    def with_values(self, matrix: Floats) -> Columns:
+        """These columns with the numbers that a training matrix has, in columns of few numbers.
+
+        Few are at most ``FEW_VALUES``, each in ``ROWS_OF_A_VALUE`` rows on average.
+
+        Examples
+        --------
+        >>> rooms = Columns((Column("rooms"),)).with_values(np.array([[1.0], [2.0], [5.0]] * 10))
+        >>> rooms[0].values
+        (1.0, 2.0, 5.0)
+        """
+        columns = []
+        for column, x in zip(self, matrix.T, strict=True):
+            values: tuple[float, ...] = ()
+            if column.kind is not Kind.CATEGORICAL:
+                known = x[~np.isnan(x)] + 0.0  # -0.0 becomes 0.0
+                distinct = np.unique(known)
+                if len(distinct) <= min(FEW_VALUES, len(known) / ROWS_OF_A_VALUE):
+                    values = tuple(distinct.tolist())
+            columns.append(replace(column, values=values))
+        return replace(self, columns=tuple(columns))
+
+    def to_known_values(self, matrix: Floats) -> Floats:
+        """A matrix of draws with each number moved to the nearest one of the column's ``values``.
+
+        Examples
+        --------
+        >>> rooms = Columns((Column("rooms", values=(1.0, 2.0, 5.0)), Column("size")))
+        >>> rooms.to_known_values(np.array([[3.0, 3.1], [4.0, -0.0], [np.nan, 7.0]])).tolist()
+        [[2.0, 3.1], [5.0, 0.0], [nan, 7.0]]
+        """
+        out = matrix + 0.0  # -0.0 becomes 0.0
+        for place, column in enumerate(self):
+            if column.values:
+                values, x = np.array(column.values), out[:, place]
+                middle = (values[:-1] + values[1:]) / 2
+                nearest = values[np.searchsorted(middle, x)] if len(middle) else values[0]
+                out[:, place] = np.where(np.isnan(x), np.nan, nearest)
+        return out
 
     @cached_property
     def _arrays(self) -> Variables:
@@ -796,12 +854,14 @@ def columns_from(description: dict[str, Any]) -> Columns:
 
 def describe_column(column: Column | Variable) -> dict[str, Any]:
     """For JSON; the inverse of :func:`column_from`."""
-    return {
+    described = {
         "name": column.name,
         "kind": column.kind.value,
         "levels": [describe_level(level, column.name) for level in column.levels],
         "nullable": column.nullable,
     }
+    values = getattr(column, "values", ())
+    return {**described, "values": [value.hex() for value in values]} if values else described
 
 
 def column_from(description: dict[str, Any]) -> Column:
@@ -814,7 +874,10 @@ def column_from(description: dict[str, Any]) -> Column:
     require(distinct, f"{name!r} must have each of its levels once")
     fits = Kind(kind) is Kind.CATEGORICAL or not levels
     require(fits, f"{name!r} is {kind}, and must have no levels")
-    return Column(name, Kind(kind), levels, nullable)
+    values = tuple(map(float.fromhex, description.get("values", [])))
+    increasing = all(np.isfinite(values)) and all(a < b for a, b in pairwise(values))
+    require(increasing, f"the values of {name!r} must be finite and increasing")
+    return Column(name, Kind(kind), levels, nullable, values=values)
 
 
 def describe_level(level: Hashable, column: str) -> list[Any]:

@@ -30,9 +30,10 @@ from knothole.errors import ColumnMismatch, InvalidInput, MissingExtra, UnseenCa
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What becomes of a column that a table does not have.
+#: What becomes of a column that a table does not have. Where None is the default it is an error,
+#: and the caller has no such argument that the message could name.
 Absent = Literal["error", "missing"]
-#: What becomes of a category that is none of its column's levels.
+#: What becomes of a category that is none of its column's levels; None as for :data:`Absent`.
 HandleUnknown = Literal["error", "missing"]
 
 # Larger integers are not all exact in float64.
@@ -273,7 +274,7 @@ def _hint(table: Any) -> str:
 def read_table(
     table: Any,
     names: Sequence[str] | None = None,
-    absent: Absent = "error",
+    absent: Absent | None = None,
     optional: int = 0,
 ) -> Any:
     """Convert a table (:func:`as_table`) and select the columns of these names.
@@ -284,7 +285,7 @@ def read_table(
     names : sequence of str, optional
         The columns to pick, in this order, where the table has names; otherwise it must have as
         many. Others are not looked at.
-    absent : {"error", "missing"}
+    absent : {"error", "missing"}, optional
         What one of them is that the table does not have.
     optional : int
         Number of last columns that may be absent whatever ``absent`` says.
@@ -393,7 +394,7 @@ def as_many_as(table: Any, names: Sequence[str], optional: int = 0) -> Any:
 
 
 def check_absent(
-    expected: Sequence[str], got: Sequence[str], absent: Absent = "error", optional: int = 0
+    expected: Sequence[str], got: Sequence[str], absent: Absent | None = None, optional: int = 0
 ) -> None:
     """Refuse columns that lack some expected ones or, where absent ones are allowed, all of them.
 
@@ -406,14 +407,20 @@ def check_absent(
     there, wanted = set(got), set(expected)
     required = expected[: len(expected) - optional]
     missing = [name for name in required if name not in there]
-    check_choice("absent", absent, ("error", "missing"))
-    if missing and (absent == "error" or not there & wanted):
+    if absent is not None:
+        check_choice("absent", absent, ("error", "missing"))
+    if missing and (absent != "missing" or not there & wanted):
         further = [name for name in got if name not in wanted]
         beside = f"; {listed(further)} not expected" if further else ""
+        way_out = "Pass the columns that the model was trained on, in any order."
+        if absent == "error" and there & wanted:
+            way_out = (
+                f"{way_out[:-1]}; with absent='missing' all values of a column that X does not "
+                f"have are missing."
+            )
         raise ColumnMismatch(
             f"the table's columns are not the ones expected: {listed(missing)} missing{beside}. "
-            f"Pass the columns of training, in any order; one that is not known now is a column of "
-            f"NaN, or pass absent='missing'."
+            f"{way_out}"
         )
 
 
@@ -665,9 +672,10 @@ def numbers_of(column: RawColumn) -> Floats:
     if text:
         # Beside a single entry that is not a number, numbers are read as text too.
         wrong = next((level for level in text if not _spells_number(level)), text[0])
+        row = int(np.argmax(column.values == column.levels.index(wrong)))
         raise InvalidInput(
-            f"column {column.name!r} must hold numbers, as in training; got the category "
-            f"{shortened(wrong)}. Convert it to numbers the way it was for the model."
+            f"column {column.name!r} must hold numbers, as in training; got {shortened(wrong)} in "
+            f"row {row}. Convert it to a number, or to NaN where the value is not known."
         )
     # A missing value has code -1, which picks the last entry.
     codes = np.where(np.isnan(column.values), -1, column.values).astype(np.intp)
@@ -677,7 +685,7 @@ def numbers_of(column: RawColumn) -> Floats:
 
 
 def codes_of(
-    column: RawColumn, levels: Sequence[Hashable], handle_unknown: HandleUnknown
+    column: RawColumn, levels: Sequence[Hashable], handle_unknown: HandleUnknown | None
 ) -> Floats:
     """Positions of a column's entries among ``levels``; 1 equals 1.0, but not "1"."""
     codes = {level: code for code, level in enumerate(levels) if level is not None}
@@ -690,11 +698,12 @@ def codes_of(
         level = _level(column, value)
         if level in codes:
             out[i] = codes[level]
-        elif handle_unknown == "error":
+        elif handle_unknown != "missing":
+            or_pass = ", or pass handle_unknown='missing' to treat it as missing"
             raise UnseenCategory(
                 f"column {column.name!r} holds the category {shortened(level)}, which was not "
-                f"there in training; its categories are {listed(codes)}. Correct it, or pass "
-                f"handle_unknown='missing' to treat it as missing."
+                f"there in training; its categories are {listed(codes)}.",
+                f"Correct it{or_pass if handle_unknown else ' or replace it by NaN'}.",
             )
     return out[inverse]
 

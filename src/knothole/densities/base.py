@@ -79,7 +79,8 @@ def of_same_size(density: D, fitted: Density) -> D:
         ("strength", "strength_"),
         ("normal_scores", "normal_scores_"),
     ):
-        if fresh.get_params().get(name) == "auto":
+        # A density that was loaded from a file has no attribute normal_scores_.
+        if fresh.get_params().get(name) == "auto" and hasattr(fitted, size):
             found = getattr(fitted, size)
             fresh.set_params(**{name: found if np.isscalar(found) else len(found)})
     return fresh

@@ -64,10 +64,11 @@ class Selected:
     density : Density
         Fitted on all rows.
     selection_ : pandas.DataFrame
-        A row a candidate, the best first: its ``score`` on masked held-out rows (mean log p, or
-        minus the mean loss: larger is better), ``behind`` (how far behind the best), the standard
-        ``error`` of that difference, ``seconds`` to learn and score, whether it was ``chosen``,
-        and a ``note``, such as why it failed.
+        A row for each candidate, the best first: the name of the ``metric`` and its ``value`` on
+        masked held-out rows; the ``score`` that candidates are ranked by (mean log p, or minus the
+        mean loss, which is the squared error where the metric is RMSE), how far it is ``behind``
+        the best one's, the standard ``error`` of that difference, ``seconds`` to learn and score,
+        whether it was ``chosen``, and a ``note``, such as why it failed.
     """
 
     density: Density
@@ -122,7 +123,8 @@ def select(
     # Units matter only where densities and probabilities meet in one score.
     unit = resolution(matrix, columns) if score is None else np.ones(len(columns))
     loss = minus_log_p(unit) if score is None else score
-    tried = [Candidate(name, candidate) for name, candidate in named.items()]
+    metric = LOG_P if score is None else getattr(score, "metric", "mean loss")
+    tried = [Candidate(name, candidate, metric) for name, candidate in named.items()]
 
     def fitted(density: Density, rows: Any) -> Density:
         return _fit(clone(density), matrix[rows] / unit, columns, weight[rows])
@@ -199,6 +201,10 @@ def default_candidates(columns: Columns, random_state: Any = 0) -> list[Density]
     return candidates
 
 
+#: What candidates are compared by where no loss is given.
+LOG_P = "mean log p"
+
+
 class Candidate:
     """A density, how it did on held-out rows, and why it failed, if it did.
 
@@ -206,10 +212,10 @@ class Candidate:
     was too far behind for a second one.
     """
 
-    def __init__(self, name: str, density: Density) -> None:
+    def __init__(self, name: str, density: Density, metric: str) -> None:
         from sklearn.base import clone
 
-        self.name, self.density = name, clone(density)
+        self.name, self.density, self.metric = name, clone(density), metric
         self.looks: list[tuple[Floats, Floats]] = []
         self.seconds = 0.0
         self.failure: str | None = None
@@ -259,12 +265,21 @@ class Candidate:
         return -float(np.average(loss, weights=weight)) if len(loss) else np.nan
 
     @property
+    def value(self) -> float:
+        """The score in the unit of the metric."""
+        if self.metric == LOG_P:
+            return self.score
+        # A score of 0 is a loss of 0, not of -0.
+        loss = 0.0 - self.score
+        return float(np.sqrt(loss)) if self.metric.startswith("RMSE") else loss
+
+    @property
     def rank(self) -> tuple[bool, bool, float]:
         """Sorts the best to the front, failures to the end."""
         return self.failure is not None, self.out, 0.0 if np.isnan(self.score) else -self.score
 
     def __str__(self) -> str:
-        result = f"score {self.score:.6g}" if self.failure is None else self.failure
+        result = self.failure or f"held-out {self.metric} {self.value:.4g}"
         return f"{self.name}: {result} ({self.seconds:.1f} s)"
 
     def behind(self, best: Candidate) -> tuple[float, float]:
@@ -323,6 +338,8 @@ def _table(ranked: list[Candidate], best: Candidate) -> pd.DataFrame:
         rows.append(
             {
                 "name": candidate.name,
+                "metric": candidate.metric,
+                "value": candidate.value,
                 "score": candidate.score,
                 "behind": behind,
                 "error": error,

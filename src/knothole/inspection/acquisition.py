@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Criterion = Literal["variance", "brier", "entropy"]
+UNITS = {
+    "variance": "variance of the prediction",
+    "brier": "Brier score",
+    "entropy": "entropy of the probabilities",
+}
 #: Words of draws that tell how likely a label is to change.
 WORDS = range(4)
 #: With more players to acquire, the gains of a row are estimated by bins of complete draws.
@@ -49,6 +54,25 @@ MANY = 8
 _WORDS_OF_BINS, _BINS = 8, 32
 # The most rows of evidence, and numbers in complete draws, that are in memory at once.
 _ROWS, _NUMBERS = 1 << 14, 1 << 23
+
+
+# Lines that are shown of a table.
+SHOWN = 10
+# Gains below this share of the largest one are shown as "about 0".
+NOTHING = 1e-3
+
+
+def rounded(gain: float, largest: float) -> str:
+    """A gain for readers.
+
+    Examples
+    --------
+    >>> rounded(6030.308, 90673.0), rounded(0.0123456, 0.2), rounded(5e-07, 0.2)
+    ('6030', '0.0123', 'about 0')
+    """
+    if abs(gain) <= NOTHING * largest:
+        return "about 0"
+    return f"{gain:.0f}" if abs(gain) >= 1000 else f"{gain:.3g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +91,8 @@ class Acquisition:
         For classifiers: the probability that the predicted label changes once all values are known.
     plan : pandas.Series or None
         With a ``budget``: what to acquire, the best first, as tuples of names.
+    unit : str
+        What the gain is taken off: "variance of the prediction", "Brier score" or "entropy".
     """
 
     gain: pd.DataFrame
@@ -75,6 +101,7 @@ class Acquisition:
     best: pd.Series[Any]
     change: pd.Series[Any] | None
     plan: pd.Series[Any] | None
+    unit: str
 
     def table(self) -> pd.DataFrame:
         """One line for every row and missing value, in a row the most valuable first."""
@@ -89,8 +116,32 @@ class Acquisition:
         order = np.lexsort((-out["per_cost"].to_numpy(), rows))
         return out.iloc[order].reset_index(drop=True)
 
+    def __repr__(self) -> str:
+        table = self._shown()
+        rest = len(table) - SHOWN
+        lines = [self._title(), table.head(SHOWN).to_string(index=False)]
+        if rest > 0:
+            lines.append(f"and {rest:,} more; .table() has all")
+        return "\n".join(lines if len(table) else lines[:1])
+
     def _repr_html_(self) -> str:
-        return self.table().head(20).to_html(index=False)
+        return f"<p>{self._title()}</p>{self._shown().head(2 * SHOWN).to_html(index=False)}"
+
+    def _title(self) -> str:
+        rows = f"{len(self.gain):,} row{'' if len(self.gain) == 1 else 's'}"
+        if not self.gain.notna().to_numpy().any():
+            return f"Acquisition of {rows}: no missing values here, nothing to gain"
+        return f"Acquisition of {rows}: how much lower the {self.unit} is expected to be"
+
+    def _shown(self) -> pd.DataFrame:
+        """The table for readers: gains with three digits, and costs where they were given."""
+        table = self.table()
+        table["gain"] = [rounded(gain, self._largest()) for gain in table["gain"]]
+        same = (self.per_cost.fillna(0.0) == self.gain.fillna(0.0)).to_numpy().all()
+        return table[["row", "variable", "gain", *([] if same else ["per_cost"]), "best"]]
+
+    def _largest(self) -> float:
+        return float(np.nanmax(self.gain.to_numpy(), initial=0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,4 +427,5 @@ def acquisition(
         best=pd.Series(best, index=index, name="best", dtype=object),
         change=change,
         plan=plan,
+        unit=UNITS[gains.criterion],
     )

@@ -78,8 +78,8 @@ _MOST_PLAYERS = 64
 _SURROGATE_DRAWS, _SURROGATE_BINS, _RIDGE = 4096, 32, 1e-3
 # The most values, and rows of evidence, in memory at once.
 _VALUES, _EVIDENCE = 1 << 18, 1 << 14
-# Rows that a notebook shows, and players that a plot does.
-_SHOWN_ROWS, _SHOWN_PLAYERS = 10, 12
+# Rows that a notebook shows and that text does, and players that a plot does.
+_SHOWN_ROWS, _TABLE_ROWS, _SHOWN_PLAYERS = 10, 5, 12
 _BLUE, _RED, _GREY = "#0072B2", "#D55E00", "#B8C1CA"
 
 
@@ -563,6 +563,8 @@ class Explanation:
     lost_probability : pandas.DataFrame
         The probability that each missing value was recorded, and lost (see
         :meth:`Robust.lost_probability`); NaN where it is observed, and for groups.
+    unit : {"prediction", "probability", "margin"}
+        What is explained.
 
     Examples
     --------
@@ -582,11 +584,20 @@ class Explanation:
     codes: Floats
     outputs: list[Any]
     lost_probability: pd.DataFrame
+    unit: str = "prediction"
 
     def table(self, output: Any = None) -> pd.DataFrame:
-        """Values as a table, (rows, players); of one output where there are several."""
+        """Values as a table, (rows, players).
+
+        Where there are several outputs: of one of them, or without ``output`` of all, as
+        (rows and outputs, players) with both in the index.
+        """
         import pandas as pd
 
+        if output is None and self.values.ndim == 3:
+            tables = {each: self.table(each) for each in self.outputs}
+            everything = pd.concat(tables, names=["output", self.data.index.name])
+            return everything.swaplevel().sort_index(level=0, sort_remaining=False)
         return pd.DataFrame(
             self._one(self.values, output), index=self.data.index, columns=self.data.columns
         )
@@ -663,8 +674,28 @@ class Explanation:
         return np.asarray(values[:, :, self.outputs.index(output)])
 
     def __repr__(self) -> str:
-        rows, players, *_ = self.values.shape
-        return f"Explanation({rows} rows, {players} players, {len(self.outputs)} outputs)"
+        import pandas as pd
+
+        rows, base = len(self.values), np.atleast_1d(self.base)
+        lines = [f"Explanation of {self._subject()} of {rows:,} row{'' if rows == 1 else 's'}"]
+        for place, (label, start) in enumerate(zip(self.outputs, base, strict=True)):
+            values = self.values if self.values.ndim == 2 else self.values[:, :, place]
+            cells = pd.DataFrame(values[:_TABLE_ROWS], self.data.index[:_TABLE_ROWS])
+            cells = cells.set_axis(self.data.columns, axis=1).map(_signed)
+            if self.values.ndim == 3:
+                lines.append(f"{label!r}:")
+            lines.append(f"{start:.4g} where nothing is known; each column adds:")
+            lines.append(cells.to_string(max_cols=_SHOWN_PLAYERS, line_width=100))
+        if rows > _TABLE_ROWS:
+            lines.append(f"and {rows - _TABLE_ROWS:,} more rows; .table() has all")
+        return "\n".join(lines)
+
+    def _subject(self) -> str:
+        """What is explained."""
+        if self.unit != "probability" or self.values.ndim == 3:
+            several = {"probability": "probabilities"}.get(self.unit, f"{self.unit}s")
+            return f"the {self.unit if self.values.ndim == 2 else several}"
+        return f"the probability of {self.outputs[0]!r}"
 
     def _repr_html_(self) -> str:
         """A table of each player's value and contribution, for the first rows."""
@@ -678,7 +709,14 @@ class Explanation:
         ]
         shown = pd.DataFrame(cells, index=self.data.index[:_SHOWN_ROWS], columns=self.data.columns)
         base = ", ".join(f"{value:.4g}" for value in np.atleast_1d(self.base))
-        return f"<p>{escape(repr(self))}, from {escape(base)}</p>{shown.to_html()}"
+        subject = self._subject()
+        if self.values.ndim == 3:
+            subject = f"the {self.unit} of {self.outputs[-1]!r}"
+            base = f"{np.atleast_1d(self.base)[-1]:.4g}"
+        return (
+            f"<p>Explanation of {escape(subject)}: {escape(base)} where nothing is known, and what "
+            f"each column adds</p>{shown.to_html()}"
+        )
 
 
 def _axes(ax: Axes | None) -> Axes:
@@ -690,6 +728,10 @@ def _axes(ax: Axes | None) -> Axes:
         raise MissingExtra("plots need matplotlib: pip install 'knothole[plot]'.") from error
     made: Axes = pyplot.subplots(layout="constrained")[1]
     return made
+
+
+def _signed(value: float) -> str:
+    return "0" if value == 0 else f"{value:+.3g}"
 
 
 def _text(said: Any) -> str:

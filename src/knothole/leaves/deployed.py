@@ -163,7 +163,9 @@ def move(
     rest = problem.y - (new if in_turn else deployed_margin(solution.theta)[0])
     movable, reached = can_move(ensemble), np.zeros(len(change), dtype=np.bool_)
     n_moved = 0
-    with bar("deployed trees", ensemble.n_trees, verbose=options.verbose) as advance:
+    with bar(
+        "moving trees towards the deployed error", ensemble.n_trees, verbose=options.verbose
+    ) as advance:
         for tree, probability in probabilities_by_tree(expectation, evidence, threads):
             leaves = slice(ensemble.leaf_start[tree], ensemble.leaf_start[tree + 1])
             outputs = slice(ensemble.tree_output[tree], ensemble.tree_output[tree] + width)

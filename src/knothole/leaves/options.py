@@ -149,6 +149,8 @@ class RefitSummary:
         Which loss was lowered in the end.
     moved : int
         Trees whose leaves have moved on from the least expected loss.
+    complete : bool
+        Whether no training row had a missing value: then refitting has nothing to gain.
     """
 
     method: str
@@ -162,3 +164,4 @@ class RefitSummary:
     learning_rate: float = 1.0
     objective: str = "expected"
     moved: int = 0
+    complete: bool = False

@@ -100,7 +100,7 @@ def _by_sums(
     if everything is not None:
         sums = gathered_in_parts(LeafSums, everything, expectation)
     else:
-        with bar("rows", len(y), verbose=options.verbose) as advance:
+        with bar("leaf probabilities of rows", len(y), verbose=options.verbose) as advance:
             if expectation.exact:
                 rows = Summands(evidence, y, weight)
                 sums = LeafSums.gathered(expectation.engine, rows, threads, advance)
@@ -129,7 +129,7 @@ def _leaf_by_leaf(
     ensemble, ridge = problem.ensemble, float(options.ridge)
     change, rest = _tree_values(problem), problem.y - problem.offset
     reached, losses = np.zeros(len(change)), []
-    with bar("trees", ensemble.n_trees, verbose=options.verbose) as advance:
+    with bar("refitting trees", ensemble.n_trees, verbose=options.verbose) as advance:
         for tree, entries, fresh in _entries_by_tree(problem, expectation, evidence, options):
             leaves = slice(*ensemble.leaf_start[tree : tree + 2].tolist())
             output, width = int(ensemble.tree_output[tree]), change.shape[1]
@@ -241,7 +241,9 @@ def _by_systems(
     theta, reached = np.empty_like(start), np.empty(len(start))
     rate, groups = np.ones(problem.ensemble.n_trees), problem.groups()
     before = after = problem.unserved_loss
-    with bar("rows", len(rows) * len(groups), verbose=options.verbose) as advance:
+    with bar(
+        "leaf probabilities of rows", len(rows) * len(groups), verbose=options.verbose
+    ) as advance:
         for trees in groups:
             part, leaves = some_trees(problem.ensemble, trees)
             exact = Expectation.of(part, expectation.density, "exact")
@@ -285,12 +287,12 @@ def _by_draws(
     """Solution by draws; the expected loss is measured on draws that took no part."""
     engine, weight, threads = expectation.monte_carlo, problem.row_weight, options.threads
     ridge, n_trees, rate = float(options.ridge), problem.ensemble.n_trees, 1.0
-    with bar("rows", len(weight), verbose=options.verbose) as advance:
+    with bar("leaf probabilities of rows", len(weight), verbose=options.verbose) as advance:
         drawn = DrawnLeaves(engine, evidence, weight, threads=threads, advance=advance)
     if options.method == "boosting":
 
         def boosted(rate: float) -> tuple[Floats, float]:
-            with bar("trees", n_trees, verbose=options.verbose) as advance:
+            with bar("refitting trees", n_trees, verbose=options.verbose) as advance:
                 return draws.boosting(problem, drawn, ridge, rate, advance)
 
         theta, rate = _without_a_rise(

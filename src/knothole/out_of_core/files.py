@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import bz2
 import csv
+import decimal
 import glob
 import gzip
 import json
 import lzma
+import numbers
 import os
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,7 @@ import numpy as np
 
 from knothole.columns.city_hash import hash_of
 from knothole.columns.columns import Column, Columns, HashedLevel, Kind
-from knothole.columns.read import listed
+from knothole.columns.read import listed, shortened
 from knothole.errors import ColumnMismatch, DamagedFile, InvalidInput, MissingExtra
 from knothole.files import without_doubles
 
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 #: Rows read, answered and written at a time.
 CHUNK = 20_000
 PARQUET = (".parquet", ".pq")
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
+TAB = "\t"
+SEPARATORS = {".csv": ",", ".tsv": TAB}
 JSON_LINES = (".jsonl", ".ndjson")
 #: Name of standard input, once it has been copied to a file that can be read twice.
 STDIN = "standard input"
@@ -50,6 +53,14 @@ _MISSING = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class CsvFormat:
+    """How CSV files are written; ``separator`` is by default what the suffix stands for."""
+
+    separator: str | None = None
+    decimal: str = "."
+
+
 class TableFile(ABC):
     """A table in a file."""
 
@@ -57,6 +68,8 @@ class TableFile(ABC):
     names: list[str]  # of its columns
     size: int  # how much there is to read, in the units of `chunks`
     missing: str | None = None  # text of cells that are missing, beside empty ones
+    numeric: frozenset[str] = frozenset()  # columns in which anything but a number is an error
+    decimal: str = "."  # what numbers have before their decimals
 
     @property
     def shown(self) -> str:
@@ -70,32 +83,42 @@ class TableFile(ABC):
         """Yield these columns in chunks of so many rows, with the amount read for each chunk.
 
         ``columns`` describe those among them that the model splits on, by name; anything else is
-        taken as it is in the file.
+        taken as it is in the file. In columns of ``numeric`` every entry must be a number.
         """
 
+    def _checked(self, chunk: pd.DataFrame, before: int) -> pd.DataFrame:
+        """A chunk that comes after so many rows, whose ``numeric`` columns must hold numbers."""
+        for name in chunk.columns[chunk.columns.isin(list(self.numeric))]:
+            _check_numbers(chunk[name], before, self.shown, self.decimal)
+        return chunk
 
-def open_table(path: str | os.PathLike[str], missing: str | None = None) -> TableFile:
+
+def open_table(
+    path: str | os.PathLike[str], missing: str | None = None, csv_format: CsvFormat | None = None
+) -> TableFile:
     """The table in a file, by its suffix; in all files of a directory, or that a pattern names.
 
     ``missing`` is the text of missing cells, besides pandas' usual ones.
     """
-    table = _open(Path(path))
+    table = _open(Path(path), csv_format or CsvFormat())
     table.missing = missing
     return table
 
 
-def _open(path: Path) -> TableFile:
+def _open(path: Path, csv_format: CsvFormat) -> TableFile:
     if path.is_dir():
         inside = (p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
-        return SeveralFiles(path, [p for p in inside if p.suffix.lower() in _SUFFIXES])
+        tables = [p for p in inside if p.suffix.lower() in _SUFFIXES]
+        return SeveralFiles(path, tables, csv_format)
     if glob.has_magic(str(path)) and not path.exists():
-        return SeveralFiles(path, [Path(name) for name in glob.glob(str(path), recursive=True)])
+        found = [Path(name) for name in glob.glob(str(path), recursive=True)]
+        return SeveralFiles(path, found, csv_format)
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in PARQUET:
         return ParquetFile(path)
     for suffix in suffixes[-2:]:
         if suffix in SEPARATORS:
-            return CsvFile(path, SEPARATORS[suffix])
+            return CsvFile(path, SEPARATORS[suffix], csv_format)
         if suffix in JSON_LINES:
             return JsonLinesFile(path)
     raise InvalidInput(
@@ -112,11 +135,14 @@ def shown(path: Path) -> str:
 class CsvFile(TableFile):
     """A CSV file. Numbers are read as numbers, categories in the spelling of their levels."""
 
-    def __init__(self, path: Path, separator: str) -> None:
+    def __init__(self, path: Path, separator: str, csv_format: CsvFormat) -> None:
         import pandas as pd
 
-        self.path, self._separator = path, separator
+        self.path, self.decimal = path, csv_format.decimal
+        self._separator = separator = csv_format.separator or separator
         self.size = path.stat().st_size
+        if csv_format.separator is None:
+            self._check_separator()
         with _parsing(path):
             # Two rows without a header: pandas then refuses a second row longer than the first.
             start = pd.read_csv(
@@ -151,6 +177,7 @@ class CsvFile(TableFile):
                 file,
                 sep=self._separator,
                 compression=_compression(self.path),
+                decimal=self.decimal,
                 # All columns: told of a few, pandas would not refuse rows that are too long.
                 dtype=dict.fromkeys(as_text, "object"),
                 na_values=missing,
@@ -159,15 +186,30 @@ class CsvFile(TableFile):
                 low_memory=False,
             )
             with reader:
-                before, counted = 0, False
+                before, counted, row = 0, False, 0
                 for chunk in reader:
                     last = chunk[self.names[-1]]
                     if not counted and (last.isna() | (last == "")).any():
                         self._check_lengths()
                         counted = True
                     if len(chunk):  # a file with a header alone is one chunk of nothing
-                        yield chunk[list(names)], file.tell() - before
-                    before = file.tell()
+                        yield self._checked(chunk[list(names)], row), file.tell() - before
+                    before, row = file.tell(), row + len(chunk)
+
+    def _check_separator(self) -> None:
+        """Refuse a header in one piece that another separator takes apart, as it does a row."""
+        with _parsing(self.path), _text(self.path, errors="replace", newline="") as file:
+            header, row = file.readline(), file.readline()
+        if self._separator in header:
+            return
+        for other in ";", "\t", "|", ",":
+            if other in header and header.count(other) == row.count(other):
+                raise InvalidInput(
+                    f"{self.shown}: has one column, {header.strip()[:60]!r}. Is the separator "
+                    f"{other!r}? On the command line say so with --sep "
+                    f"{'tab' if other == TAB else repr(other)}; in Python pass the table, "
+                    f"pandas.read_csv({self.shown!r}, sep={other!r})."
+                )
 
     def _check_lengths(self) -> None:
         """Refuse rows with too few fields, whose absent entries would pass for missing values.
@@ -229,18 +271,17 @@ class JsonLinesFile(TableFile):
         import pandas as pd
 
         described = {column.name for column in columns}
-        lines = self._rows()
+        lines, row = self._rows(), 0
         while batch := list(islice(lines, rows)):
             values = {name: [self._cell(row.get(name)) for row in batch] for name in names}
-            yield (
-                pd.DataFrame(
-                    {
-                        n: pd.Series(v, dtype=None if n in described else object)
-                        for n, v in values.items()
-                    }
-                ),
-                len(batch),
+            chunk = pd.DataFrame(
+                {
+                    n: pd.Series(v, dtype=None if n in described else object)
+                    for n, v in values.items()
+                }
             )
+            yield self._checked(chunk, row), len(batch)
+            row += len(batch)
 
     def _cell(self, value: Any) -> Any:
         return None if isinstance(value, str) and value == self.missing else value
@@ -280,24 +321,26 @@ class ParquetFile(TableFile):
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`TableFile`."""
+        row = 0
         with _parsing(self.path):
             for batch in self._file.iter_batches(batch_size=rows, columns=list(names)):
                 chunk = batch.to_pandas()[list(names)]
                 if self.missing is not None:
                     chunk = chunk.mask(chunk == self.missing)
-                yield chunk, batch.num_rows
+                yield self._checked(chunk, row), batch.num_rows
+                row += batch.num_rows
 
 
 class SeveralFiles(TableFile):
     """Several files with the same columns, sorted by the numbers in their names."""
 
-    def __init__(self, path: Path, files: Sequence[Path]) -> None:
+    def __init__(self, path: Path, files: Sequence[Path], csv_format: CsvFormat) -> None:
         if not files:
             raise InvalidInput(f"{path}: no tables are there (.csv, .tsv, .jsonl or .parquet).")
         self.path, self.names, self.size = path, [], 0
-        self._files = sorted(files, key=_in_order)
+        self._files, self._csv_format = sorted(files, key=_in_order), csv_format
         for file in self._files:
-            opened = open_table(file)
+            opened = open_table(file, csv_format=csv_format)
             self.names = self.names or opened.names
             if set(opened.names) != set(self.names):
                 raise InvalidInput(
@@ -311,7 +354,9 @@ class SeveralFiles(TableFile):
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`TableFile`."""
         for file in self._files:
-            yield from open_table(file, self.missing).chunks(names, columns, rows)
+            table = open_table(file, self.missing, self._csv_format)
+            table.numeric = self.numeric
+            yield from table.chunks(names, columns, rows)
 
 
 def _in_order(path: Path) -> list[tuple[int, int | str]]:
@@ -347,6 +392,52 @@ def _parsing(path: Path) -> Iterator[None]:
         raise DamagedFile(
             f"{shown(path)}: not a table that can be read, or damaged ({first_line})."
         ) from error
+
+
+def _check_numbers(entries: pd.Series[Any], before: int, shown: str, point: str) -> None:
+    """Refuse a column with an entry that is no finite number; name the first one and its row.
+
+    ``before`` is the number of rows that come before these.
+    """
+    import pandas as pd
+
+    all_spell_numbers = False
+    if pd.api.types.is_numeric_dtype(entries):  # bool is one of them
+        wrong = np.isinf(entries.to_numpy(dtype=np.float64, na_value=np.nan))
+    elif pd.api.types.is_string_dtype(entries) or entries.dtype == object:
+        texts = entries.notna() & ~entries.map(_is_number).astype(bool)
+        plain = re.compile(rf"\s*[-+]?(\d+({re.escape(point)}\d*)?|\.\d+)(e[-+]?\d+)?\s*", re.I)
+        wrong = (texts & ~entries.map(lambda e: bool(plain.fullmatch(str(e))))).to_numpy()
+        all_spell_numbers = not wrong.any()
+        wrong = texts.to_numpy() if all_spell_numbers else wrong
+    else:
+        return
+    if not wrong.any():
+        return
+    row = int(np.argmax(wrong))
+    entry = entries.iloc[row]
+    got = shortened(entry) if isinstance(entry, str) else str(entry)
+    hint = "Correct it, or leave the field empty where the value is not known."
+    if all_spell_numbers:
+        got, hint = f"the text {got}", "Convert the column to numbers."
+    elif isinstance(entry, str) and re.fullmatch(r"\s*[-+]?[\d.]*\d,\d+\s*", entry):
+        hint = (
+            "Is it a decimal comma? On the command line say so with --decimal ','; in Python pass "
+            "the table, pandas.read_csv(..., decimal=',')."
+        )
+    raise InvalidInput(
+        f"{shown}: row {before + row + 1:,}, column {entries.name!r}: must be a number; got "
+        f"{got}. {hint}"
+    )
+
+
+def _is_number(entry: Any) -> bool:
+    return isinstance(entry, (numbers.Real, decimal.Decimal, np.bool_))
+
+
+def numeric_of(columns: Iterable[Column]) -> frozenset[str]:
+    """Columns that are no categories."""
+    return frozenset(column.name for column in columns if column.kind is not Kind.CATEGORICAL)
 
 
 def _is_text(column: Column) -> bool:
@@ -393,7 +484,7 @@ Chunks = Callable[[], Iterator[tuple["pd.DataFrame", Any, Any]]]
 
 
 def chunks_of(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | TableFile,
     columns: Columns | None = None,
     y: Any = None,
     weight: Any = None,
@@ -405,7 +496,7 @@ def chunks_of(
 
     Parameters
     ----------
-    path : str or path
+    path : str, path or TableFile
     columns : Columns, optional
         A model's columns: the columns of the file to read, unless ``every`` is set. Other columns
         are numbers or text, whichever they look like.
@@ -416,7 +507,7 @@ def chunks_of(
     """
     import pandas as pd
 
-    opened = open_table(path)
+    opened = path if isinstance(path, TableFile) else open_table(path)
     beside = {"y": y, "sample_weight": weight}
     for parameter, name in beside.items():
         if name is not None and not isinstance(name, str):
@@ -440,6 +531,7 @@ def chunks_of(
         known = {n: replace(c, name=n) for n, c in zip(names, columns, strict=True)}
     read = [*names, *(name for name in (y, weight) if name is not None)]
     described = [known.get(name, Column(name)) for name in read]
+    opened.numeric = numeric_of(known.values())
     unknown = [name for name in read if name not in known]
 
     def chunks() -> Iterator[tuple[pd.DataFrame, Any, Any]]:

@@ -147,10 +147,10 @@ def _asked_table(asked: Asked) -> Table:
 
 
 def _selection_table(selection: pd.DataFrame) -> Table:
-    header = ("density", "score", "behind", "± error", "seconds", "")
+    header = ("density", f"held-out {selection['metric'].iloc[0]}", "seconds to learn", "")
     rows = []
     for row in selection.to_dict("records"):
-        cells = (number(row[name]) for name in ("score", "behind", "error", "seconds"))
+        cells = (number(row[name]) for name in ("value", "seconds"))
         rows.append((str(row["name"]), *cells, str(row.get("note") or "")))
     chosen = [place for place, yes in enumerate(selection["chosen"]) if yes]
     return Table(header, tuple(rows), chosen[0] if chosen else None)

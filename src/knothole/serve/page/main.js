@@ -9,9 +9,12 @@ const LEVELS = Array.from({ length: 41 }, (_, i) => i / 40);
 const GRID = 33;
 const CONFIDENCE_LEVEL = 0.9;
 const byId = (id) => document.getElementById(id);
+// Gains below this share of the largest are shown as "about 0".
+const NOTHING = 1e-3;
 const shares = (value) => `${shown(100 * value)} %`;
 
 let form = null;
+let predictions = [];
 
 function make(name, kind, content) {
   const element = document.createElement(name);
@@ -37,12 +40,13 @@ async function answer() {
   if (form.conformalized && form.classes) question.set = CONFIDENCE_LEVEL;
   const found = await ask("/predict", question, "answer");
   if (!found) return;
-  byId("cards").replaceChildren(...found.predictions.map(card));
+  predictions = found.predictions;
+  byId("cards").replaceChildren(...predictions.map(card));
   showLost(found.predictions[state.active].lost);
 }
 
 function card(found, side) {
-  const title = state.rows.length > 1 ? `Answer for ${"AB"[side]}` : "Answer";
+  const title = state.rows.length > 1 ? `Prediction for ${"AB"[side]}` : "Prediction";
   const number = make("p", "number", shown(found.prediction));
   number.id = `prediction-${side}`;
   number.dataset.value = JSON.stringify(found.prediction);
@@ -51,13 +55,13 @@ function card(found, side) {
   else if (Number.isFinite(found.std)) parts.push(spread(found));
   if (found.interval) {
     const [low, high] = found.interval;
-    const note = make("p", "note", `True value from ${shown(low)} to ${shown(high)} in ${shares(CONFIDENCE_LEVEL)} of cases.`);
+    const note = make("p", "note", `Interval for the true value, at ${shares(CONFIDENCE_LEVEL)} confidence: ${shown(low)} to ${shown(high)}.`);
     note.id = `interval-${side}`;
     note.dataset.value = JSON.stringify(found.interval);
     parts.push(note);
   }
   if (found.set) {
-    const note = make("p", "note", `True class: ${found.set.join(" or ")} in ${shares(CONFIDENCE_LEVEL)} of cases.`);
+    const note = make("p", "note", `Set of classes for the true class, at ${shares(CONFIDENCE_LEVEL)} confidence: ${found.set.join(" or ")}.`);
     note.id = `set-${side}`;
     note.dataset.value = JSON.stringify(found.set);
     parts.push(note);
@@ -66,7 +70,7 @@ function card(found, side) {
     const mean = form.classes ? found.probabilities[form.classes[1]] : found.prediction;
     const figure = make("figure", "", distribution(LEVELS, found.quantiles, mean, found.interval));
     const about = form.classes ? `the probability of ${form.classes[1]}` : "the prediction";
-    parts.push(figure, make("p", "note", `Where ${about} may be, were all known.`));
+    parts.push(figure, make("p", "note", `How the missing values may change ${about}.`));
   }
   parts.push(make("p", "note", usual(found.usual)));
   const element = make("section", "card", parts);
@@ -76,7 +80,7 @@ function card(found, side) {
 
 function spread(found) {
   const error = found.error > 0 ? `, computed to ± ${shown(found.error)}` : "";
-  return make("p", "note", found.std > 0 ? `± ${shown(found.std)} by what is unknown${error}` : "nothing is unknown");
+  return make("p", "note", found.std > 0 ? `± ${shown(found.std)} because of missing values${error}` : "no value is missing");
 }
 
 function chances(found, side) {
@@ -92,8 +96,8 @@ function chances(found, side) {
 
 function usual(share) {
   if (share === null || share === undefined) return "";
-  if (share < 0.01) return "A very unusual row: hardly any is less likely.";
-  return `How usual: ${shares(share)} of rows are less likely than this.`;
+  if (share < 0.01) return "Typicality of this row: very low, less than 1 % of rows are less likely.";
+  return `Typicality of this row: ${shares(share)} of rows are less likely.`;
 }
 
 // ---- along one variable ------------------------------------------------------------------------
@@ -101,7 +105,8 @@ function usual(share) {
 async function along() {
   const variable = form.variables.find(({ name }) => name === state.focus);
   if (!variable || !(scalar() || form.classes)) return;
-  const at = variable.levels?.slice(0, 30) ?? grid(variable);
+  const current = state.rows.map((one) => one[variable.name]);
+  const at = variable.levels?.slice(0, 30) ?? grid(variable, current);
   const rows = state.rows.flatMap((one) => at.map((value) => ({ ...one, [variable.name]: value })));
   const found = await ask("/predict", { rows }, "along");
   if (!found) return;
@@ -109,23 +114,25 @@ async function along() {
   const values = found.predictions.map((one) => (form.classes ? one.probabilities[label] : one.prediction));
   const lines = state.rows.map((_, side) => values.slice(side * at.length, (side + 1) * at.length));
   const what = form.classes ? `Probability of ${label}` : "Prediction";
-  byId("curve-title").textContent = `${what} along ${variable.name}`;
-  const current = state.rows.map((one) => one[variable.name]);
+  byId("curve-title").textContent = `${what} by ${variable.name}`;
   byId("curve").replaceChildren(curve(at, lines, current, `${what} against ${variable.name}`));
   byId("curve").dataset.value = JSON.stringify(lines);
 }
 
-function grid({ low, high, kind }) {
+// The current values are among the points, so that the curve passes through the answer.
+function grid({ low, high, kind }, current) {
   const step = (high - low) / (GRID - 1);
   const points = Array.from({ length: GRID }, (_, i) => low + i * step);
-  return kind === "integer" ? [...new Set(points.map(Math.round))] : points;
+  const even = kind === "integer" ? points.map(Math.round) : points;
+  const within = current.filter((value) => typeof value === "number" && value >= low && value <= high);
+  return [...new Set([...even, ...within])].sort((a, b) => a - b);
 }
 
 // ---- why, and what next ------------------------------------------------------------------------
 
 async function explain() {
   if (!Object.keys(row()).length) {
-    byId("why").replaceChildren(make("p", "note", "Nothing is known yet."));
+    byId("why").replaceChildren(make("p", "note", "No value is known yet."));
     return;
   }
   const found = await ask("/explain", { rows: [row()] });
@@ -137,19 +144,37 @@ async function explain() {
   items.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const said = items.map(({ name, value }) => `${name} ${shown(value)}`).join(", ");
   byId("why").replaceChildren(
-    make("p", "note", `From ${shown(base)}, the answer when nothing is known:`),
-    bars(items.slice(0, 12), `What each adds: ${said}.`),
+    make("p", "note", `Starting from ${shown(base)}, the prediction when no value is known:`),
+    bars(items.slice(0, 12), `What each value adds: ${said}.`),
   );
   byId("why").dataset.value = JSON.stringify(found.explanations[0]);
 }
 
+const shown3 = (value) => shown(Number(value.toPrecision(3)));
+
+// The standard deviation now, and after its variance has fallen by the gain.
+const narrowing = (std, gain) => `± ${shown3(std)} to ± ${shown3(Math.sqrt(Math.max(0, std * std - gain)))}`;
+
 async function acquire() {
+  const std = predictions[state.active]?.std; // of the row that is asked about
   const found = await ask("/acquire", { rows: [row()] });
   if (!found) return;
-  const items = found.gains[0].map(({ variable, gain, error }) => ({ name: variable, value: gain, error }));
-  const said = items.map(({ name, value }) => `${name} ${shown(value)}`).join(", ");
-  const nothing = make("p", "note", "Nothing is unknown.");
-  byId("next").replaceChildren(items.length ? bars(items.slice(0, 12), `Gains: ${said}.`) : nothing);
+  const costs = Object.keys(form.cost).length > 0;
+  const narrows = scalar() && Number.isFinite(std);
+  const largest = Math.max(...found.gains[0].map(({ gain }) => gain), 0);
+  const items = found.gains[0].map(({ variable, gain, error, per_cost: perCost }) => ({
+    name: variable,
+    value: costs ? perCost : gain,
+    error: costs && gain > 0 ? (error * perCost) / gain : error,
+    note: gain <= NOTHING * largest ? "about 0" : narrows ? narrowing(std, gain) : `−${shown3(gain)}`,
+  }));
+  const unit = narrows ? "Expected narrowing of the ± of the prediction" : "Expected fall of the Brier score";
+  const order = costs ? ", ordered by the gain for each unit of cost" : "";
+  const said = items.map(({ name, note }) => `${name} ${note}`).join(", ");
+  const nothing = make("p", "note", "No value is missing.");
+  const content = [make("p", "note", `${form.classes || narrows ? unit : "Expected fall of the variance"}${order}:`)];
+  if (items.length) content.push(bars(items.slice(0, 12), `${content[0].textContent} ${said}.`, 130));
+  byId("next").replaceChildren(...(items.length ? content : [nothing]));
   byId("next").dataset.value = JSON.stringify(found.gains[0]);
 }
 

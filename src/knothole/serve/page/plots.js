@@ -28,11 +28,11 @@ export function heights(values) {
 }
 
 // Bars to both sides of 0, each with its standard error.
-export function bars(items, label) {
+export function bars(items, label, right = 70) {
   const [width, line, left] = [420, 24, 150];
   const ends = items.flatMap(({ value, error }) => [value - error, value + error, 0]);
   const [low, high] = [Math.min(...ends), Math.max(...ends)];
-  const scale = (value) => left + ((value - low) / (high - low || 1)) * (width - left - 70);
+  const scale = (value) => left + ((value - low) / (high - low || 1)) * (width - left - right);
   const parts = items.flatMap(({ name, value, error, note }, i) => {
     const y = i * line;
     const [from, to] = [scale(Math.min(0, value)), scale(Math.max(0, value))];
@@ -40,7 +40,7 @@ export function bars(items, label) {
       text(left - 8, y + 16, cut(name, 20), { "text-anchor": "end" }),
       draw("rect", { class: value < 0 ? "down" : "up", x: from, y: y + 5, width: Math.max(to - from, 1), height: 14 }),
       draw("path", { class: "whisker", d: `M${scale(value - error)} ${y + 12}H${scale(value + error)}` }),
-      text(width - 64, y + 16, note ?? shown(value), { class: "soft" }),
+      text(width - right + 6, y + 16, note ?? shown(value), { class: "soft" }),
     ];
   });
   const axis = draw("path", { class: "axis", d: `M${scale(0)} 0V${items.length * line}` });
@@ -78,7 +78,8 @@ export function distribution(levels, quantiles, mean, interval) {
   return picture(width, height, about, parts);
 }
 
-// The answer along a variable: lines over numbers, dots over levels.
+// The answer along a variable: steps over numbers, since trees are steps; dots over levels. A dot
+// marks the current value and its answer.
 export function curve(at, answers, current, label) {
   const [width, height, left, bottom] = [560, 190, 54, 26];
   const values = answers.flat();
@@ -96,12 +97,17 @@ export function curve(at, answers, current, label) {
   answers.forEach((line, side) => {
     const kind = side ? "other" : "own";
     if (numeric) {
-      const path = line.map((value, i) => `${i ? "L" : "M"}${x(place[i])} ${y(value)}`).join("");
+      const path = line.map((value, i) => (i
+        ? `H${x((place[i - 1] + place[i]) / 2)}V${y(value)}`
+        : `M${x(place[0])} ${y(value)}`)).join("") + `H${x(place.at(-1))}`;
       parts.push(draw("path", { class: `line ${side ? "other" : ""}`, d: path }));
     } else line.forEach((value, i) => parts.push(draw("circle", { class: kind, cx: x(place[i]), cy: y(value), r: 4 })));
     const now = numeric ? current[side] : at.indexOf(current[side]);
-    if (typeof now === "number" && now >= first && now <= last && (numeric || now >= 0))
+    if (typeof now === "number" && now >= first && now <= last && (numeric || now >= 0)) {
       parts.push(draw("path", { class: "whisker", d: `M${x(now)} 6V${height - bottom}` }));
+      const here = place.indexOf(now);
+      if (here >= 0) parts.push(draw("circle", { class: `${kind} now`, cx: x(now), cy: y(line[here]), r: 4 }));
+    }
   });
   const marks = numeric ? [first, last] : place.filter((_, i) => at.length <= 6 || i % Math.ceil(at.length / 6) === 0);
   for (const mark of marks)

@@ -195,6 +195,8 @@ class Front:
         elif hasattr(passed, "replace"):
             passed = passed.replace({np.inf: LARGEST, -np.inf: -LARGEST})
         columns, sentinel = self.ensemble.columns, self.ensemble.sentinel
+        if hasattr(passed, "columns"):  # LightGBM has underscores for the spaces in their names
+            columns = columns.called_as_in(passed)
         return with_nan(columns.matrix(passed, handle_unknown="missing"), sentinel, columns)
 
     @cached_property
