@@ -596,8 +596,9 @@ class Explanation:
 
         if output is None and self.values.ndim == 3:
             tables = {each: self.table(each) for each in self.outputs}
-            everything = pd.concat(tables, names=["output", self.data.index.name])
-            return everything.swaplevel().sort_index(level=0, sort_remaining=False)
+            stacked: pd.DataFrame = pd.concat(tables, names=["output", self.data.index.name])
+            by_row: pd.DataFrame = stacked.swaplevel().sort_index(level=0, sort_remaining=False)
+            return by_row
         return pd.DataFrame(
             self._one(self.values, output), index=self.data.index, columns=self.data.columns
         )
