@@ -169,7 +169,7 @@ class ExactEngine(Engine):
             np.add.at(total, tree, np.broadcast_to(probability, apart.shape))
             one.value = np.zeros_like(self.value)
             one.value[leaf] = apart - (away / np.where(total > 0, total, 1.0))[tree]
-            out[row] = one.squares(evidence[[row]])[0]
+            out[row] = one.squares(evidence[row : row + 1])[0]
         return out
 
 
