@@ -27,6 +27,7 @@ from knothole.expectation.exact.latent_tree import LatentTreeEngine
 from knothole.expectation.exact.mixture import MixtureEngine
 from knothole.expectation.gaussian import GaussianEngine
 from knothole.expectation.monte_carlo.engine import MixtureMonteCarlo, MonteCarloEngine
+from knothole.expectation.monte_carlo.rare import Rare
 from knothole.expectation.monte_carlo.statistics import (
     MeanOf,
     change_of_quantiles,
@@ -447,7 +448,9 @@ class Expectation:
             return np.zeros((len(points), self.ensemble.n_responses))
 
         def of_incomplete(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
-            return self.monte_carlo.of_draws(part, std_of(link), change_of_std(link), tolerance)
+            return self.monte_carlo.of_draws(
+                part, std_of(link), change_of_std(link), tolerance, Rare.error_of_std, link
+            )
 
         chunk = self.monte_carlo.chunk
         return self._drawn("spread", chunk, evidence, of_incomplete, threads, nothing)

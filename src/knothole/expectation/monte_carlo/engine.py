@@ -27,6 +27,16 @@ from knothole.columns.evidence import Evidence
 from knothole.densities.base import draw
 from knothole.densities.mixture.density import Mixture
 from knothole.expectation.engine import ENTRIES, Engine, Entries, Moments, weighted_values
+from knothole.expectation.monte_carlo.rare import (
+    FAR,
+    PAIRS_AT_ONCE,
+    Cell,
+    LeastError,
+    Rare,
+    cells_of,
+    masses,
+    pairs_of,
+)
 from knothole.expectation.monte_carlo.records import (
     LANES,
     DrawOdds,
@@ -209,15 +219,24 @@ class MonteCarloEngine(Engine):
         return np.asarray(sums / (SIZE * len(words)))
 
     def of_draws(
-        self, evidence: Evidence, statistic: Statistic, change: Change, tolerance: Tolerance = NONE
+        self,
+        evidence: Evidence,
+        statistic: Statistic,
+        change: Change,
+        tolerance: Tolerance = NONE,
+        least: LeastError | None = None,
+        link: Callable[[Floats], Floats] = IDENTITY,
     ) -> tuple[Floats, Floats]:
-        """A statistic of the draws' margins, and its standard error, at most its ``change``."""
+        """A statistic of the draws' margins, and its standard error, at most its ``change``.
+
+        ``least`` tells what rare values give it, of answers through ``link``.
+        """
 
         def settle(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
             return statistic(by_group(margins), rows)
 
         value, error, _ = self._refined(
-            evidence, self.margins_of(evidence), settle, tolerance, change
+            evidence, self.margins_of(evidence), settle, tolerance, change, least=least, link=link
         )
         return value, error
 
@@ -231,13 +250,16 @@ class MonteCarloEngine(Engine):
             return mean.summary(margins(rows, words))
 
         change = change_of(self.ensemble.link)
-        value, error, _ = self._refined(evidence, collect, mean.settle, tolerance, change)
+        value, error, _ = self._refined(
+            evidence, collect, mean.settle, tolerance, change,
+            least=Rare.error_of_mean, link=mean.link,
+        )  # fmt: skip
         return value, error
 
     def moments(self, evidence: Evidence) -> Moments:
         """Moments of the draws' margins; the tolerance is for mean and standard deviation."""
         change, tolerance = change_of_mean_and_std, self.tolerance.repeated(2)
-        found, error = self.of_draws(evidence, mean_and_std, change, tolerance)
+        found, error = self.of_draws(evidence, mean_and_std, change, tolerance, Rare.error_of_both)
         mean, std = np.split(found, 2, axis=1)
         error, std_error = np.split(error, 2, axis=1)
         return Moments(mean, std, error, std_error)
@@ -382,34 +404,92 @@ class MonteCarloEngine(Engine):
         tolerance: Tolerance,
         change: Change,
         first: int = FIRST_WORDS,
+        least: LeastError | None = None,
+        link: Callable[[Floats], Floats] = IDENTITY,
     ) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Answers, their standard errors, and the number of words of each row.
 
         ``collect`` is asked for consecutive words of some rows, ``settle`` makes answers of all
         that was collected, (rows, parts, ...). Rows with a larger error than allowed get twice as
-        many words. No error is larger than the ``change`` that missing values can make.
+        many words. No error is larger than the ``change`` that missing values can make, and none
+        smaller than what ``least`` tells of values that draws hardly meet.
         """
+        rare = None if least is None else self._rare(evidence, WORD * first)
 
         def collected(rows: NDArray[np.intp], words: range) -> Floats:
             step = self._rows_at_once(len(words))
             parts = [rows[i : i + step] for i in range(0, max(1, len(rows)), step)]
             return np.concatenate([collect(part, words) for part in parts])
 
-        def resolved(kept: Floats, rows: NDArray[np.intp], words: int) -> tuple[Floats, Floats]:
+        def settled(kept: Floats, rows: NDArray[np.intp], words: int) -> tuple[Floats, Floats]:
             value, error = settle(kept, rows)
-            least = RESOLUTION * tolerance.unit / (WORD * words)
-            told = np.hypot(error, least)
-            few = np.flatnonzero((error < least).any(axis=1))
+            resolved = RESOLUTION * tolerance.unit / (WORD * words)
+            told = np.hypot(error, resolved)
+            few = np.flatnonzero((error < resolved).any(axis=1))
             if len(few):
                 ends = self.ensemble.margin_range(self._points(evidence[rows[few]]), 1)
                 told[few] = np.minimum(told[few], change(*ends))
+            if rare is not None and least is not None:
+                told = np.maximum(told, least(rare.of(rows), link, WORD * words, value))
             return value, told
 
         sizes = [first]
         while sizes[-1] < self.max_words:
             sizes.append(2 * sizes[-1])
         n_rows = len(evidence.points)
-        return refine(n_rows, sizes, collected, resolved, tolerance, lambda before, now: DECAY)
+        return refine(n_rows, sizes, collected, settled, tolerance, lambda before, now: DECAY)
+
+    @cached_property
+    def rare_cells(self) -> list[Cell]:
+        """Cells of variables that may be rare."""
+        cells = cells_of(self.merged, self.density)
+        if not any(cell.end for cell in cells):
+            return cells
+        nothing, link = np.full((1, self.n_variables), np.nan), self.ensemble.link
+        drawn = self._draws(Evidence(nothing), range(1))
+        own = link(self._margins_at(nothing, drawn))[0]
+        found = []
+        for cell in cells:
+            inside = nothing.copy()
+            inside[:, cell.within.variable] = cell.value
+            change = ((link(self._margins_at(inside, drawn))[0] - own) ** 2).mean(axis=0)
+            if not cell.end or (change > FAR**2 * own.var(axis=0)).any():
+                found.append(cell)
+        return found
+
+    def _rare(self, evidence: Evidence, draws: int) -> Rare | None:
+        """What so many draws of a chunk's rows may have missed; None where that is nothing."""
+        cells = self.rare_cells
+        if not cells:
+            return None
+        used = np.flatnonzero(self.ensemble.used)
+        alone = np.isnan(evidence.points[:, used]).sum(axis=1) == 1
+        pairs = pairs_of(masses(self.density, evidence, cells), cells, draws, alone)
+        if not len(pairs.row):
+            return None
+        rows, place = np.unique(pairs.row, return_inverse=True)
+        some = evidence[rows]
+        points, drawn = self._points(some), self._draws(some, range(1))
+        variable = np.array([cell.within.variable for cell in cells])
+        value = np.array([cell.value for cell in cells])
+        beside, inside = self._margins_at(points, drawn), []
+        for start in range(0, len(place), PAIRS_AT_ONCE):
+            part = slice(start, start + PAIRS_AT_ONCE)
+            first, second = pairs.first[part], pairs.second[part]
+            known, number = points[place[part]], np.arange(len(first))
+            known[number, variable[first]] = value[first]
+            two = np.flatnonzero(second >= 0)
+            known[two, variable[second[two]]] = value[second[two]]
+            inside.append(self._margins_at(known, drawn[place[part]]))
+        return Rare(pairs.row, pairs.mass, np.concatenate(inside), beside[place])
+
+    def _margins_at(self, points: Floats, draws: Floats) -> Floats:
+        """Margins (rows, draws, outputs) of a word of draws (rows, variables, draws)."""
+        out = np.empty((len(points), 1, WORD, self.ensemble.n_outputs))
+        kernels.fill_margins(
+            points, self._sets(points), draws, self.forest, self.small, self._leaves(), out
+        )
+        return out[:, 0]
 
 
 class MixtureMonteCarlo(MonteCarloEngine):
