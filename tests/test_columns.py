@@ -718,12 +718,16 @@ def test_a_long_category_is_shortened_in_a_message():
     assert len(str(caught.value)) < 500
 
 
-def test_the_entry_that_is_no_number_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "wrong"),
+    [("-1.5", "0x1F"), (" .5e1", "１２"), ("7.", "1_000"), ("+3E-2", "1e5x"), ("1", "9" * 5000)],
+)
+def test_the_entry_that_is_no_number_is_named(tmp_path, number, wrong):
     """Beside a hexadecimal number all others are text, and the first of them was blamed."""
     path = tmp_path / "table.csv"
-    path.write_text("a,b\n-1.5,2\n0x1F,3\n0.5,4\n")
+    path.write_text(f"a,b\n{number},2\n{wrong},3\n{number},4\n", encoding="utf-8")
     table = next(chunk for chunk, _ in open_table(path).chunks(["a"], [Column("a")], 10))
-    with pytest.raises(InvalidInput, match="got '0x1F' in row 1"):
+    with pytest.raises(InvalidInput, match=f"got '{wrong[:50]}"):
         Columns((Column("a"),)).matrix(table)
 
 

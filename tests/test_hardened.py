@@ -366,6 +366,9 @@ def saved_model(tmp_path, density, model=None):
     return path, *read_container(path, "knothole model", 1)
 
 
+ROWS = pd.DataFrame({"a": [np.nan, 0.5, np.nan], "b": [np.nan, np.nan, 0.5]})
+
+
 def refused(path, header, arrays, match):
     write_container(path, header, arrays)
     with pytest.raises(DamagedFile, match=match):
@@ -393,6 +396,22 @@ def test_answers_that_could_not_be_numbers_are_refused(tmp_path):
     for shift in (800.0, -800.0):
         shifted = arrays | {"trees.base": arrays["trees.base"] + shift}
         refused(path, header, shifted, "squares of predictions .* are not finite")
+
+
+@pytest.mark.parametrize("largest", [1e100, 1e150, 1.2e154])
+def test_spreads_of_large_answers_are_finite(tmp_path, largest):
+    """Their standard errors take fourth powers, which were infinite from 1e77 on."""
+    density = kh.GaussianMixture(1, random_state=0)
+    path, header, arrays = saved_model(tmp_path, density)
+    value, answers = arrays["trees.value"], []
+    for factor in (1.0, largest / np.abs(value).max()):
+        spread = {name: [factor] for name in ("margin", "prediction")}  # what errors are held to
+        header["draws"]["spread"] = spread
+        write_container(path, header, arrays | {"trees.value": factor * value})
+        answers.append(kh.load(path).predict(ROWS, return_std=True, return_error=True))
+    for part, large in zip(*answers, strict=True):
+        assert np.isfinite(large).all() and (part > 0).any()
+        np.testing.assert_allclose(large / factor, part, rtol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

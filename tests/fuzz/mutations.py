@@ -76,7 +76,7 @@ def repacked(data, number):
 
 
 def changed_parts(data, other):
-    """Parts of a container that another one has otherwise, and all parts there are.
+    """Parts of a container that another one has otherwise.
 
     A part is an entry of the header, or all arrays of one prefix; the format, the version and
     what is in neither are "header".
@@ -97,10 +97,7 @@ def changed_parts(data, other):
         kind, name = key
         return names.get(name, name) if kind == "entry" else name.partition(".")[0]
 
-    changed = {
-        part(key) for key in first.keys() | second.keys() if first.get(key) != second.get(key)
-    }
-    return changed, {part(key) for key in first}
+    return {part(key) for key in first.keys() | second.keys() if first.get(key) != second.get(key)}
 
 
 def array(given, rng):

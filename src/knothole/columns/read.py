@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import numbers
+import re
 import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -768,12 +770,13 @@ def _is_number(level: object) -> bool:
     return isinstance(level, numbers.Real)
 
 
+# What files may hold for a number; Python's own float() takes "1_000" and digits of other scripts.
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.ASCII | re.IGNORECASE)
+
+
 def _spells_number(level: object) -> bool:
-    try:
-        float(str(level))
-    except ValueError:
-        return False
-    return True
+    text = str(level)
+    return _NUMBER.fullmatch(text) is not None and math.isfinite(float(text))
 
 
 def _is_text(level: object) -> bool:

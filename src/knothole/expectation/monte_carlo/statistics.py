@@ -156,13 +156,25 @@ def std_of(link: Function) -> Statistic:
 
     def statistic(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
         values = link(margins)
-        centre = values.mean(axis=(1, 2), keepdims=True)
-        # Each group's mean square about the common mean: their mean is the variance.
-        variance, error = mean_and_error(((values - centre) ** 2).mean(axis=2))
-        std = np.sqrt(variance)
-        return std, np.divide(error, 2 * std, out=np.zeros_like(std), where=std > 0)
+        values = values - values.mean(axis=(1, 2), keepdims=True)
+        with np.errstate(over="ignore", invalid="ignore"):
+            std, error = _std_and_error(values)
+        if np.isfinite(error).all():
+            return std, error
+        # The error takes fourth powers, which are infinite from 1e77 on: the largest becomes 1.
+        largest = np.abs(values).max(axis=(1, 2), keepdims=True)
+        largest[largest == 0] = 1.0
+        std, error = _std_and_error(values / largest)
+        return std * largest[:, 0, 0], error * largest[:, 0, 0]
 
     return statistic
+
+
+def _std_and_error(deviations: Floats) -> tuple[Floats, Floats]:
+    """From deviations from the mean; each group's mean square is its estimate of the variance."""
+    variance, error = mean_and_error((deviations**2).mean(axis=2))
+    std = np.sqrt(variance)
+    return std, np.divide(error, 2 * std, out=np.zeros_like(std), where=std > 0)
 
 
 def change_of(link: Link | Blend) -> Change:
