@@ -184,7 +184,7 @@ def test_the_tool_writes_what_pages_save(tmp_path):
 
 
 def test_links_lead_somewhere():
-    for page in ["CHANGELOG.md", "CONTRIBUTING.md", *PAGES]:
+    for page in ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", *PAGES]:
         for link in re.findall(r"\]\((?!https?://)([^)#]+)", (ROOT / page).read_text()):
             assert ((ROOT / page).parent / link).exists(), f"{page} links to {link}"
 
