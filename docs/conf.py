@@ -74,10 +74,15 @@ html_context = {"default_mode": "auto"}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
-html_sidebars = {"method": []}
+# Pages without others below them: an empty sidebar would only make code narrower.
+_ALONE = ("index", "install", "tutorial", "alternatives", "densities", "missing-values", "method")
+html_sidebars = {page: [] for page in _ALONE}
 html_theme_options = {
     "logo": {"text": "knothole"},
+    "navbar_align": "left",
+    "navbar_persistent": ["search-button"],
     "navbar_end": ["theme-switcher"],
+    "header_links_before_dropdown": 7,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
