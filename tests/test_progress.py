@@ -155,9 +155,9 @@ def test_wrap_names_its_stages_and_says_how_much_is_done(monkeypatch, capsys):
     kh.wrap(model, X, X[:, 1], candidates, verbose=True)
     lines = capsys.readouterr().err.splitlines()
     stages = [
-        "choose the size of a density: Factorized", "choose the size of a density: Mixture",
-        "compare densities: Factorized", "Factorized: score ", "compare densities: Mixture",
-        "Mixture: score ", "fit Mixture to all rows",
+        "choose the size of a density: independent", "choose the size of a density: mixture",
+        "compare densities: independent", "independent: held-out RMSE ",
+        "compare densities: mixture", "mixture: held-out RMSE ", "fit mixture to all rows",
         "predict rows by clones of the model that have not seen them",
         "choose what missing values mean", "learn a correction", "done",
     ]  # fmt: skip
@@ -176,3 +176,15 @@ def test_wrap_names_its_stages_and_says_how_much_is_done(monkeypatch, capsys):
     kh.wrap(model, X, X[:, 1], candidates)
     shown = stream.getvalue()
     assert "wrapping: fit Mixture to all rows" in shown and "100%" in shown and " left" in shown
+
+
+def test_a_narrow_terminal_cuts_what_is_going_on_and_not_the_times(monkeypatch):
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("COLUMNS", "80")
+    with bar("wrapping", 100, verbose=True) as advance:
+        advance("predict rows by clones of the model that have not seen them " * 2, 50)
+    (line,) = {line for line in stream.getvalue().split("\r") if " 50% " in line}
+    assert " 50% " in line and " gone " in line and " left, wrapping: predict rows" in line
+    assert len(line.strip()) <= 80

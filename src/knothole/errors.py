@@ -56,7 +56,7 @@ class NotAMean(UserWarning):
 
 
 class FewRows(UserWarning):
-    """A density was learned from so few rows that it can hardly know anything."""
+    """A density was learned from very few rows."""
 
 
 class ToleranceMissed(UserWarning):
@@ -64,7 +64,7 @@ class ToleranceMissed(UserWarning):
 
 
 class ImpossibleRow(UserWarning):
-    """A row's observed values have no probability under the density; a fallback answered."""
+    """A row's observed values are impossible under the density; a fallback answered."""
 
 
 class SuspectColumn(UserWarning):
@@ -72,8 +72,8 @@ class SuspectColumn(UserWarning):
 
 
 class UnknownRate(UserWarning):
-    """Rows do not tell how often some columns are lost."""
+    """Loss rates of some columns cannot be estimated from the rows."""
 
 
 class FewCalibrationRows(UserWarning):
-    """Intervals rest on so few calibration rows that their coverage may be well off."""
+    """Intervals come from few calibration rows, so that their coverage may be off."""
