@@ -3,7 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 
 import knothole as kh
 from knothole.inspection.acquisition import SHOWN
@@ -28,7 +32,9 @@ def wrapped(table, labels):
 
 @pytest.fixture(scope="module")
 def two(table):
-    return wrapped(table, np.where(table["a"] > 0, "high", "low"))
+    labels = np.where(table["a"] > 0, "high", "low")
+    model = HistGradientBoostingClassifier(max_iter=5, max_depth=3).fit(table, labels)
+    return kh.wrap(model, table, density="mixture")
 
 
 @pytest.fixture(scope="module")
