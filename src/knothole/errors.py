@@ -52,7 +52,7 @@ class MissingExtra(KnotholeError, ImportError):
 
 
 class NotAMean(UserWarning):
-    """A model of quantiles was wrapped: its expectation over missing values is no quantile of y."""
+    """A model of quantiles was wrapped; its expected prediction is not a quantile of y."""
 
 
 class FewRows(UserWarning):
