@@ -773,8 +773,8 @@ class HashedLevel:
     def __hash__(self) -> int:
         if not self.searched:
             raise InvalidInput(
-                "the model knows its categories only by hash; name them with the training table first "
-                "(knothole.trees.read.name_levels)."
+                "the model knows its categories only by hash; first name them with the training "
+                "table (knothole.trees.read.name_levels)."
             )
         return self.hash
 
