@@ -390,5 +390,5 @@ def test_outside_a_terminal_there_is_a_line_for_each_stage_and_the_time(folder, 
     given = tmp_path / "m.knothole", incomplete, "--target", "price"
     done = in_subprocess("refit", *given, "-o", tmp_path / "r.knothole")
     assert done.returncode == FINE, done.stderr
-    assert "refitting trees: 5/5\n" in done.stderr
+    assert "leaf probabilities of rows: 100/100\n" in done.stderr
     assert re.search(r"wrote .*r\.knothole after (\d+ min )?\d+ s\n$", done.stderr)
