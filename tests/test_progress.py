@@ -156,8 +156,8 @@ def test_wrap_names_its_stages_and_says_how_much_is_done(monkeypatch, capsys):
     lines = capsys.readouterr().err.splitlines()
     stages = [
         "choose the size of a density: independent", "choose the size of a density: mixture",
-        "compare densities: independent", "independent: score ", "compare densities: mixture",
-        "mixture: score ", "fit mixture to all rows",
+        "compare densities: independent", "independent: held-out RMSE ",
+        "compare densities: mixture", "mixture: held-out RMSE ", "fit mixture to all rows",
         "predict rows by clones of the model that have not seen them",
         "choose what missing values mean", "learn a correction", "done",
     ]  # fmt: skip
@@ -175,4 +175,16 @@ def test_wrap_names_its_stages_and_says_how_much_is_done(monkeypatch, capsys):
     monkeypatch.setattr(progress, "MOMENT", 0.0)
     kh.wrap(model, X, X[:, 1], candidates)
     shown = stream.getvalue()
-    assert "wrapping: fit mixture to all rows" in shown and "100%" in shown and " left" in shown
+    assert "wrapping: fit Mixture to all rows" in shown and "100%" in shown and " left" in shown
+
+
+def test_a_narrow_terminal_cuts_what_is_going_on_and_not_the_times(monkeypatch):
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("COLUMNS", "80")
+    with bar("wrapping", 100, verbose=True) as advance:
+        advance("predict rows by clones of the model that have not seen them " * 2, 50)
+    (line,) = {line for line in stream.getvalue().split("\r") if " 50% " in line}
+    assert " 50% " in line and " gone " in line and " left, wrapping: predict rows" in line
+    assert len(line.strip()) <= 80

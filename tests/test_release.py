@@ -8,6 +8,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
+from tools.requirements import requirements
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -69,3 +70,19 @@ def test_issue_templates_are_forms(path):
     fields = [field for field in form["body"] if field["type"] != "markdown"]
     assert all(field["attributes"]["label"] for field in fields)
     assert len({field["id"] for field in fields}) == len(fields) > 0
+
+
+def test_all_leaves_the_choice_between_the_packages_of_xgboost_to_the_user():
+    """``xgboost`` and ``xgboost-cpu`` install the same module over each other."""
+    assert not [line for line in requirements("all") if line.startswith("xgboost")]
+    assert [line for line in requirements("xgboost") if line.startswith("xgboost")] == [
+        "xgboost>=3.0"
+    ]
+    assert "xgboost-cpu>=3.0" in requirements("demo")
+    assert set(requirements("cli")) <= set(requirements("all"))
+
+
+def test_make_demo_names_nothing_that_is_gone():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert "knothole.warm" not in makefile and "import warm" not in makefile
+    assert "installed what the demo needs in" in makefile and "built knothole in" in makefile

@@ -317,7 +317,7 @@ def test_densities_are_estimators_without_inheriting_from_scikit_learn():
     density = kh.Mixture(n_components=4, max_iter=300, random_state=0)
     copy = clone(density)
     assert copy is not density and copy.get_params() == density.get_params()
-    assert repr(copy) == "Mixture(n_components=4, max_iter=300, random_state=0)"
+    assert repr(copy) == "Mixture(max_iter=300, n_components=4, random_state=0)"
     assert copy.set_params(n_components=2) is copy and copy.n_components == 2
     with pytest.raises(InvalidInput, match="no parameter 'component'"):
         copy.set_params(component=1)
@@ -341,3 +341,36 @@ def test_weights_are_routed_to_densities():
     scaled = StandardScaler().fit_transform(WHOLE)
     alone = kh.Factorized(random_state=0).fit(scaled, sample_weight=weight)
     assert_array_equal(routed.score_samples(WHOLE), alone.score_samples(scaled))
+
+
+@pytest.mark.parametrize("way", ["ignore", "infrequent_if_exist"])
+def test_estimators_follow_the_encoder_where_a_fold_lacks_a_category(way):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=90), "b": rng.choice(["x", "y"], 90)})
+    table.loc[0, "b"] = "rare"
+    y = table["a"] > 0
+
+    def estimator(**encoding):
+        encoder = make_column_transformer(
+            (OneHotEncoder(**encoding), ["b"]), remainder="passthrough"
+        )
+        model = make_pipeline(encoder, RandomForestClassifier(3, random_state=0))
+        return kh.ExpectedClassifier(model, density="independent", correction=False)
+
+    scores = cross_val_score(estimator(handle_unknown=way), table, y, cv=3, error_score="raise")
+    assert np.isfinite(scores).all()
+    refusing = estimator(handle_unknown="error").fit(table[1:], y[1:])
+    with pytest.raises(
+        UnseenCategory, match=r"'rare'.*ExpectedClassifier\(\.\.\., handle_unknown='missing'\)"
+    ):
+        refusing.predict(table)
+    with pytest.raises(InvalidInput, match="handle_unknown must be 'auto', 'error' or 'missing'"):
+        estimator().set_params(handle_unknown="ignore").fit(table, y)
+
+
+def test_training_has_no_argument_absent_or_handle_unknown_to_advise():
+    table = pd.DataFrame({"a": np.arange(20.0), "b": np.arange(20.0) % 3})
+    model = HistGradientBoostingRegressor(max_iter=2).fit(table, table["a"])
+    with pytest.raises(ColumnMismatch, match="'b' missing") as caught:
+        kh.wrap(model, table[["a"]], density="independent")
+    assert "absent=" not in str(caught.value)

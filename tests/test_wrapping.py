@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,13 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     RandomForestRegressor,
 )
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
 from knothole.densities.base import Density
+from knothole.errors import InvalidInput
 
 
 def made():
@@ -72,3 +77,39 @@ def test_a_density_serves_another_model_of_the_table(monkeypatch):
     copied = kh.wrap(other, X, -y, density=pickle.loads(pickle.dumps(robust.density_)))
     assert_array_equal(under.predict(rows), copied.predict(rows))
     assert np.corrcoef(under.predict(rows), robust.predict(rows))[0, 1] < -0.5
+
+
+@pytest.mark.parametrize("given", [{"X_valid": 1}, {"patterns": 1}])
+def test_what_no_correction_would_use_is_refused(given):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = DecisionTreeRegressor(max_depth=2).fit(X, X[:, 0])
+    (name,) = given
+    given = {"X_valid": {"X_valid": X}, "patterns": {"patterns": np.eye(2, dtype=bool)}}[name]
+    for density in ("independent", kh.Factorized(), kh.Factorized().fit(X)):
+        with pytest.raises(InvalidInput, match=f"^{name} is for the correction.*correction=True"):
+            kh.wrap(model, X, density=density, **given)
+    kh.wrap(model, X, density=kh.Factorized(), correction=True, **given)
+
+
+def test_a_classifier_of_several_labels_is_refused_and_its_booster_is_not():
+    xgboost = pytest.importorskip("xgboost")
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    labels = (X[:, :2] > 0).astype(int)
+    model = xgboost.XGBClassifier(n_estimators=2, max_depth=2, n_jobs=1).fit(X, labels)
+    with pytest.raises(kh.errors.UnsupportedModel, match=r"several labels.*get_booster\(\)"):
+        kh.wrap(model, X, density="independent")
+    robust = kh.wrap(model.get_booster(), X, density="independent")
+    np.testing.assert_allclose(robust.predict(X), model.predict_proba(X), rtol=1e-5)
+
+
+def test_spaces_in_names_before_lightgbm_in_a_pipeline():
+    lightgbm = pytest.importorskip("lightgbm")
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(100, 2)), columns=["a b", "c d e"])
+    boosted = lightgbm.LGBMRegressor(n_estimators=3, verbose=-1, n_jobs=1)
+    model = make_pipeline(StandardScaler(), boosted).set_output(transform="pandas")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns of spaces
+        model.fit(X, X["a b"])
+        robust = kh.wrap(model, X, density="independent")
+        np.testing.assert_allclose(robust.predict(X), model.predict(X))
+        assert np.isfinite(robust.predict(X.assign(**{"c d e": np.nan}))).all()

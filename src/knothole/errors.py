@@ -52,11 +52,11 @@ class MissingExtra(KnotholeError, ImportError):
 
 
 class NotAMean(UserWarning):
-    """A model of quantiles was wrapped; its expectation over missing values is no quantile of y."""
+    """A model of quantiles was wrapped; its expected prediction is not a quantile of y."""
 
 
 class FewRows(UserWarning):
-    """A density was learned from very few rows, so it can say little."""
+    """A density was learned from very few rows."""
 
 
 class ToleranceMissed(UserWarning):
@@ -64,7 +64,7 @@ class ToleranceMissed(UserWarning):
 
 
 class ImpossibleRow(UserWarning):
-    """A row's observed values are impossible under the density; a fallback was used."""
+    """A row's observed values are impossible under the density; a fallback answered."""
 
 
 class SuspectColumn(UserWarning):
@@ -72,8 +72,8 @@ class SuspectColumn(UserWarning):
 
 
 class UnknownRate(UserWarning):
-    """The rows do not determine how often some columns are lost."""
+    """Loss rates of some columns cannot be estimated from the rows."""
 
 
 class FewCalibrationRows(UserWarning):
-    """Intervals rest on so few calibration rows that their coverage may be far off."""
+    """Intervals come from few calibration rows, so that their coverage may be off."""

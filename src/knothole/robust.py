@@ -141,25 +141,25 @@ ROUNDING = 1e-12
 
 
 class Robust:
-    """A fitted tree model that integrates over what it is not told; made by :func:`wrap`.
+    """A fitted tree model that answers rows with missing values by its expected prediction.
 
-    All methods take a table with the model's columns, by name in any order where there are names,
-    and some further arguments. ``lost``, booleans (rows, columns), marks missing values that are
-    known to have been lost: then it is not asked whether they were recorded at all (see
-    :attr:`nan_policy_`). ``handle_unknown`` says what a category
-    is that training did not have, ``absent`` what a column is that the table does not have:
-    "error" or "missing". ``n_jobs`` is the number of threads, -1 for all cores. Instead of a table
-    they take what :meth:`encode` made of one, and answer with arrays.
+    Made by :func:`wrap`. All methods take a table with the model's columns, in any order where they
+    have names, or what :meth:`encode` made of a table. They share these arguments:
 
-    Auxiliary columns (see :func:`wrap`) may be there or not; those that a table lacks are missing
-    values, of no meaning. The ``lost`` mask may leave them out, too.
+    - ``lost``, booleans (rows, columns), marks missing values that are known to have been lost, in
+      columns where they may also mean "not recorded" (see :attr:`nan_policy_`);
+    - ``handle_unknown``, "error" or "missing", says what a category is that training did not have;
+    - ``absent``, "error" or "missing", says what a column is that the table does not have;
+    - ``n_jobs`` is the number of threads, -1 for all cores.
 
-    A table of pandas (with its index), polars or Arrow in gives one of the same library out;
-    anything else gives arrays. A Dask DataFrame or Array gives lazy ones, whose partitions are
-    asked on the workers.
+    Auxiliary columns (see :func:`wrap`) may be absent from tables and from the ``lost`` mask.
 
-    To scikit-learn it is a fitted regressor or classifier that stays as it is: ``fit`` does
-    nothing, and tools for inspection, model selection, calibration and thresholds take it.
+    Answers to tables of pandas (with their index), polars and Arrow are tables of the same library;
+    answers to anything else are arrays. A Dask DataFrame or Array gives a lazy one, which is
+    computed on the workers.
+
+    To scikit-learn it is a fitted regressor or classifier whose ``fit`` does nothing, so that its
+    tools for inspection, model selection, calibration and thresholds take it.
 
     Attributes
     ----------
@@ -175,8 +175,8 @@ class Robust:
         What a missing value means in a column that had missing values in training: see
         :func:`wrap`.
     loss_prior_ : LossPrior or None
-        What is taken to be lost before a row is seen; None where a missing value says nothing, or
-        loss rates were learned (:meth:`adapt`).
+        The prior of which values are lost; None where a missing value carries no information, or
+        where loss rates were learned (:meth:`adapt`).
     prior_selection_ : pandas.DataFrame or None
         How such priors did on held-out rows, where one was chosen by y.
     refit_ : RefitSummary or None
@@ -720,9 +720,10 @@ class Robust:
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Self:
-        """A copy that knows how far y lies from its predictions.
+        """Learn how far y lies from predictions; needed for intervals and sets.
 
-        It has :meth:`predict_interval` of a regressor, :meth:`predict_set` of a classifier.
+        The copy that is returned has :meth:`predict_interval` (regressors) or :meth:`predict_set`
+        (classifiers).
 
         Parameters
         ----------
@@ -1140,10 +1141,10 @@ class Robust:
     def adapt(
         self, X_deployed: Any, *, handle_unknown: HandleUnknown = "error", absent: Absent = "error"
     ) -> Robust:
-        """A model that knows how often each column is lost, from rows as they come; no y is needed.
+        """Learn how often each column is lost from rows of the deployment; no y is needed.
 
-        For feeds in which some columns fail more often than others. What a missing value means in
-        a column that had missing values in training is then inferred with the column's own rate.
+        For data in which some columns fail more often than others. The returned model uses each
+        column's own rate to infer whether a missing value was lost or not recorded.
 
         Parameters
         ----------
@@ -1181,9 +1182,9 @@ class Robust:
         expectation, columns = self.expectation_, self.columns_
         if expectation.reading.policy != "infer" or not columns.nullable.any():
             raise InvalidInput(
-                "adapt: nothing is inferred by this model: the training table had no missing "
-                "values, or nan_policy is not 'infer'. Every missing value is integrated over (or, "
-                "with 'native', never), however often it occurs."
+                "adapt: loss rates have no effect on this model, because its training table had no "
+                "missing values or its nan_policy is not 'infer'; use it as it is, or wrap the "
+                "model with nan_policy='infer' and a training table that has missing values."
             )
         matrix = columns.matrix(X_deployed, handle_unknown, absent)
         matrix = matrix[sample_rows(len(matrix), most=DEPLOYED_ROWS)]
@@ -1198,9 +1199,9 @@ class Robust:
         if unsure.any():
             names = [v.name for v, flag in zip(variables, unsure, strict=True) if flag]
             warnings.warn(
-                f"adapt: how often {listed(names)} is lost cannot be told from these rows: a "
-                f"missing value there is as probable whether it was lost or not recorded. Pass "
-                f"masks of what was lost (lost=), if they are to be had.",
+                f"adapt: these rows do not tell how often {listed(names)} is lost: missing values "
+                f"there are as probable lost as not recorded. If you know which values were lost, "
+                f"pass a mask to predict (lost=).",
                 UnknownRate,
                 stacklevel=2,
             )
@@ -1224,21 +1225,21 @@ class Robust:
         sample_weight: Any = None,
         **changes: Any,
     ) -> Robust:
-        """A model whose leaf values suit rows with missing values.
+        """Refit leaf values on training rows with missing values.
 
-        For models that were trained on such rows. The leaves of one that was trained on complete
-        rows have been learned from more than rows with missing values can tell, and where columns
-        tell little of each other forests may lose: compare both on rows held out.
+        For models that were trained on such rows. A model that was trained on complete rows may
+        become worse, above all a forest of columns that depend little on each other: compare both
+        on held-out rows.
 
         Parameters
         ----------
         X : table
-            Training rows, with missing values. Of a Dask DataFrame or Array, or of the path of CSV
-            or Parquet files, 200,000 rows, drawn evenly from all, are what everything is chosen by;
-            leaves are then solved for with sums over all rows.
+            Training rows, with missing values. Of a Dask DataFrame or Array, or the path of CSV or
+            Parquet files, 200,000 rows drawn at random decide all choices; leaves are then refitted
+            with sums over all rows.
         y : array (rows,)
-            Their targets or labels; a Dask Series or Array, where ``X`` is one of Dask, and the
-            name of a column where it is a path. So it is with ``sample_weight``.
+            Their targets or labels. Where ``X`` is a Dask collection, a Dask Series or Array; where
+            it is a path, the name of a column. The same holds for ``sample_weight``.
         options : RefitOptions, optional
         sample_weight : array (rows,), optional
         **changes
@@ -1249,8 +1250,8 @@ class Robust:
         Returns
         -------
         Robust
-            With new leaves and :attr:`refit_`. What :meth:`conformalize` and corrections
-            learned belongs to the old leaves and is left behind: conformalize what is returned.
+            With new leaves and :attr:`refit_`, without the correction and the intervals of the old
+            leaves: call :meth:`conformalize` again.
 
         Examples
         --------
@@ -1272,8 +1273,8 @@ class Robust:
 
         if not isinstance(self.density_, Density):
             raise InvalidInput(
-                "refit_leaves: a density of your own cannot be asked for what refitting needs; "
-                "wrap the model with one of knothole's, such as density='auto'."
+                "refit_leaves: needs leaf probabilities, which a density of your own does not "
+                "have; wrap the model with one of knothole's, such as density='auto'."
             )
         require_target(self.ensemble_, "refit_leaves")
         if self.ensemble_.curves:
@@ -1290,9 +1291,8 @@ class Robust:
         lacking = [self.columns_.names[i] for i in self._absent(X, "error")]
         if lacking:
             raise ColumnMismatch(
-                f"refit_leaves: X lacks the auxiliary columns {listed(lacking)}. Leaves are "
-                f"learned for what rows tell, those included: pass a table that has them, or wrap "
-                f"the model without auxiliary."
+                f"refit_leaves: X lacks the auxiliary columns {listed(lacking)}, which the model "
+                f"was wrapped with. Pass a table that has them, or wrap the model without them."
             )
         matrix = self.columns_.matrix(X)
         refitted = refit(
@@ -1378,7 +1378,7 @@ class Robust:
         return self
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Nothing: what was fitted has no parameters left."""
+        """An empty dictionary: a fitted model has no parameters to set."""
         return {}
 
     @property

@@ -90,15 +90,15 @@ def wrap(
     X_train : table
         What the model was trained on, or rows like it: numpy array, pandas or polars DataFrame,
         Dask DataFrame or Array, or the path of CSV or Parquet files (a directory, a pattern), read
-        some rows at a time. Of the latter two 200,000 rows, drawn evenly from all, are what
-        everything is chosen by; the density then goes on learning from all of them.
-        For a pipeline the raw table, which is also what :meth:`Robust.predict` is given.
+        some rows at a time. Of Dask collections and files, 200,000 rows drawn at random decide all
+        choices; the density is then trained further on all rows. For a pipeline: the raw table,
+        such as :meth:`Robust.predict` will be given.
     y_train : array (rows,), optional
-        Targets (a Dask Series or Array, where ``X_train`` is one of Dask, and the name of a column
-        where it is a path; so with ``sample_weight``). With them ``"auto"``
-        chooses the density, and what NaN means in columns that had it in training, by prediction
-        error; without, by how well the model's own predictions are met. Isolation forests have
-        none, and those of survival forests are censored: leave them out there.
+        Targets. Where ``X_train`` is a Dask collection, a Dask Series or Array; where it is a path,
+        the name of a column. With targets, the density and the meaning of missing values are chosen
+        by the error of predictions on held-out rows; without, by how close predictions are to the
+        model's own on complete rows. Leave them out for isolation forests, which have none, and for
+        survival forests, whose targets are censored.
     density : str, Density, sequence of densities, or any object with ``complete``
         "auto" tries several and keeps the best on masked held-out rows; so does a sequence (or
         mapping from names). "gaussian-mixture", "mixture", "latent-tree" and "independent" are
@@ -113,46 +113,46 @@ def wrap(
         One-hot groups, each taken as one variable: found by names such as ``city_Graz`` and
         ``city_Linz``, or given by name with their columns.
     nan_policy : {"infer", "lost", "native"}
-        What a missing value means in a column that had missing values in training. "infer": it
-        was *not recorded*, as in training, or *lost* on the way; which of the two is inferred from
-        the rest of the row, by Bayes' rule (what is taken to be lost beforehand is chosen on
-        held-out rows, where ``y_train`` is given). "lost": every missing value is integrated over,
-        those of the training table included; to be followed by :meth:`Robust.refit_leaves` where it
-        has some. "native": it was not recorded, and goes where the model itself sends it.
+        What a missing value means in a column that had missing values in training: that the value
+        was *not recorded*, as in training, or that it was recorded and then *lost*. "infer": the
+        probability of either follows from the rest of the row by Bayes' rule; where ``y_train`` is
+        given, its prior is chosen on held-out rows. "lost": every missing value was lost, also in
+        the training table; use :meth:`Robust.refit_leaves` afterwards if that has any. "native": no
+        value was lost, and the model itself decides where the row goes.
     auxiliary : sequence of str, optional
-        Columns of ``X_train`` that are no features of the model, but tell of them: other sensors,
-        an earlier measurement, a postcode. The density is over both, the trees see features only.
-        Tables that are asked about later may have them or not. In an array they are the last
-        columns, and given by position. Numbers that are codes should be text or of pandas'
+        Columns of ``X_train`` that are not features of the model but are informative about them:
+        other sensors, an earlier measurement, a postcode. The density is over both; the trees see
+        the features only. Tables for prediction may have these columns or not. In an array they are
+        the last columns, given by position. Numbers that are codes should be text or of pandas'
         ``category``. See :doc:`/howto/auxiliary`.
     sample_weight : array (rows,), optional
         Weights of the rows, for the density.
     tol : float, optional
-        The standard error that drawn answers may have, as a share of the standard deviation of the
-        model's own outputs on training rows (of probabilities: of 0.5). Rows that need it are given
-        more draws. None for what the first draws give.
+        The largest standard error of Monte Carlo answers, as a share of the standard deviation of
+        the model's own outputs on training rows (for probabilities, of 0.5). Rows get more draws
+        until they meet it. None: the first draws decide, whatever their error.
     correction : {"auto", True, False}
-        Whether to correct expected predictions for what the density gets wrong, by what the model
-        says of rows that it was not trained on, with missing values put into them; see
-        ``correction_``. "auto": where the density is chosen here, such rows are to be had
-        (``X_valid``, or with ``y_train`` clones of the model, each fitted without some rows), and
-        where the correction gains more than twice its standard error on rows held out, against the
-        model's output and, where known, against y. True: whatever the density, on training rows if
-        there are no others, and whether or not the gain is beyond doubt.
+        Whether to correct errors that the density makes. The correction is learned from rows that
+        the model was not trained on, with some of their values hidden; see ``correction_``. Such
+        rows are ``X_valid``; or, with ``y_train``, the model is cloned and refitted without some of
+        its rows. "auto": correct if the density is chosen by this call, if there are such rows, and
+        if the gain on other held-out rows is more than twice its standard error, against the
+        model's own output and, where known, against y. True: always correct, on training rows if
+        there are no others.
     patterns : bool (patterns, columns) or callable, optional
         How values go missing at deployment, for the correction: patterns to draw from, or a
         function ``patterns(X, seed)`` that returns a mask of the table's shape, such as
-        ``lambda X, seed: knothole.missingness.mar_mask(X, 0.3, seed)``. Half of the rows that it
-        learns from have such missing values.
+        ``lambda X, seed: knothole.missingness.mar_mask(X, 0.3, seed)``. Half of the rows that the
+        correction is learned from get such missing values. Refused where no correction is learned.
     X_valid : table, optional
-        Rows that the model was not trained on, for the correction to learn from; a few hundred at
-        least. They need no targets.
+        Rows that the model was not trained on, for the correction: a few hundred at least, without
+        targets. Refused where no correction is learned.
     random_state : int, RandomState or None
         Seed of the densities of "auto", of splits and masks, and of draws.
     verbose : bool or "auto"
-        "auto": a bar, with an estimate of the time that is left, where the error stream is a
-        terminal or this a notebook, and it takes more than two seconds. True: a line for each step.
-        The log ``knothole`` of the standard library's ``logging`` has those anyway, at level INFO.
+        "auto": a progress bar after two seconds, on a terminal or in a notebook. True: a line for
+        each stage on the error stream. The logger ``knothole`` gets these lines in any case, at
+        level INFO.
 
     Returns
     -------
@@ -336,11 +336,11 @@ def _warn_of_quantiles(levels: tuple[float, ...]) -> None:
     if levels:
         what = "median" if levels == MEDIAN else f"{', '.join(f'{q:g}' for q in levels)} quantile"
         warnings.warn(
-            f"the model was trained to predict the {what} of y. Answers are its expected "
-            f"predictions given what is known, and an expected quantile is no quantile: the more "
-            f"is missing, the further it is from covering that share of y. To say something of y "
-            f"use robust.conformalize(X, y).predict_interval(X), which holds for every pattern of "
-            f"missing values; a model of several quantiles serves it best.",
+            f"the model was trained to predict the {what} of y. Its expected prediction is not a "
+            f"quantile of y given the observed values: the more is missing, the further it is from "
+            f"covering that share of y. For intervals for y that hold for every pattern of missing "
+            f"values use robust.conformalize(X, y).predict_interval(X), best with a model of "
+            f"several quantiles.",
             NotAMean,
             stacklevel=3,
         )
@@ -351,19 +351,18 @@ def _refuse_to_infer(columns: Columns) -> None:
     if columns.nullable.any():
         name = columns.names[int(columns.nullable.argmax())]
         raise InvalidInput(
-            f"column {name!r} has missing values in training, and an object with ``complete`` "
-            f"alone cannot tell whether later ones were lost; pass nan_policy='native' (they were "
-            f"not recorded, either) or nan_policy='lost'."
+            f"column {name!r} has missing values in training, and a density with only a method "
+            f"'complete' cannot tell whether later ones are lost or not recorded; pass "
+            f"nan_policy='native' (all are not recorded) or nan_policy='lost' (all are lost)."
         )
 
 
 def _warn_of_few_rows(rows: int) -> None:
     if rows < TOO_FEW_TO_HOLD_OUT:
         warnings.warn(
-            f"X_train has {rows} row(s): from fewer than {TOO_FEW_TO_HOLD_OUT} a density learns "
-            f"hardly more than the values that each column has, and answers to rows with missing "
-            f"values are little better than a guess. Pass more rows like them; they need no "
-            f"targets.",
+            f"X_train has {rows} row(s). From fewer than {TOO_FEW_TO_HOLD_OUT} rows a density "
+            f"learns hardly any dependence between columns, and answers to rows with missing "
+            f"values are little better than a guess. Pass more rows; they need no targets.",
             FewRows,
             stacklevel=3,
         )

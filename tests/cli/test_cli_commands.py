@@ -1,6 +1,7 @@
 """The commands, end to end, on every library's own model file."""
 
 import json
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -372,3 +373,22 @@ def test_all_rows_of_a_larger_training_table_are_learned_from(
     np.testing.assert_allclose(found.density_.weights_, alone.density_.weights_, rtol=1e-8)
     rows = kh.missingness.mcar(whole, 0.3, 0)
     np.testing.assert_allclose(found.predict(rows), alone.predict(rows), rtol=1e-8)
+
+
+def test_outside_a_terminal_there_is_a_line_for_each_stage_and_the_time(folder, tmp_path):
+    given = folder / "model.json", folder / "train.csv", "--target", "price"
+    chosen = "--density", "mixture"
+    done = in_subprocess("wrap", *given, *chosen, "-o", tmp_path / "m.knothole")
+    assert done.returncode == FINE and done.stdout == ""
+    lines = done.stderr.splitlines()
+    stages = [line for line in lines if line.startswith("[wrap] ")]
+    assert stages[0] == "[wrap]   0 % fit mixture to all rows"
+    assert stages[-1] == "[wrap] 100 % done"
+    assert re.fullmatch(r"wrote .*m\.knothole after (\d+ min )?\d+ s", lines[-1])
+
+    incomplete = folder / "incomplete.csv"
+    given = tmp_path / "m.knothole", incomplete, "--target", "price"
+    done = in_subprocess("refit", *given, "-o", tmp_path / "r.knothole")
+    assert done.returncode == FINE, done.stderr
+    assert "leaf probabilities of rows: 100/100\n" in done.stderr
+    assert re.search(r"wrote .*r\.knothole after (\d+ min )?\d+ s\n$", done.stderr)

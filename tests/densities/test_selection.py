@@ -227,7 +227,9 @@ def test_names_are_numbered_or_given_and_progress_is_told():
     select({"plain": Factorized()}, X, advance=lambda *said: told.append(said))
     said = [line for line, *_ in told if line]
     assert said[0] == "choose the size of a density: plain"
-    assert said[1] == "compare densities: plain" and said[2].startswith("plain: score")
+    assert said[1] == "compare densities: plain" and said[2].startswith(
+        "plain: held-out mean log p "
+    )
     assert said[3] == "fit plain to all rows"
 
 

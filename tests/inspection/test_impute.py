@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from numpy.testing import assert_array_equal
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -249,13 +249,14 @@ def test_one_hot_groups_observed_in_part_and_not_recorded():
     rows = pd.DataFrame(
         [[missing, missing, 0.0, 1.0], [missing, missing, missing, missing]], columns=table.columns
     )
-    draws = robust.impute(rows, n_draws=50)
+    draws = robust.impute(rows, n_draws=50, not_recorded=True)
     hues = draws[["hue_red", "hue_green", "hue_blue"]].to_numpy()
     assert_array_equal(hues.sum(axis=1), 1)
     assert (hues[::2, 2] == 0).all() and hues[1::2].mean(axis=0).min() > 0
     assert 0.05 < draws["x"][1].isna().mean() < 0.95  # not recorded, as 60 of 300 were, or lost
-    lost = robust.impute(rows, n_draws=50, lost=rows.isna())
+    lost = robust.impute(rows, n_draws=50, lost=rows.isna(), not_recorded=True)
     assert lost["x"].notna().all()
+    pd.testing.assert_frame_equal(lost, robust.impute(rows, n_draws=50))
 
 
 def test_rows_that_are_impossible_are_filled_with_a_warning():
@@ -315,3 +316,44 @@ def test_auto_chooses_by_held_out_rows():
     imputer = kh.Imputer([kh.Factorized(), kh.Mixture(6, random_state=0)]).fit(X)
     assert imputer.selection_["name"].tolist() == ["mixture", "independent"]
     assert type(kh.Imputer().fit(X).density_) is not kh.Factorized
+
+
+# ---- values that occur, and complete rows --------------------------------------------------------
+
+
+@pytest.mark.parametrize("density", ["gaussian-mixture", "mixture", "latent-tree", "independent"])
+def test_few_numbers_are_filled_with_those_of_training(density):
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=300)
+    table = pd.DataFrame(
+        {
+            "rooms": np.select([z < -1, z < 0, z < 1], [1, 2, 10], 50),
+            "share": np.select([z < -0.5, z < 0.5], [0.0, 0.5], 1.0),
+            "other": np.where(z < 0.5, np.nan, rng.integers(-3, 1, 300)),
+            "x": z + 0.3 * rng.normal(size=300),
+        }
+    )
+    model = HistGradientBoostingRegressor(max_iter=5).fit(table, z)
+    robust = kh.wrap(model, table, density=density)
+    rows = kh.missingness.mcar(table, 0.4, 1)[:60]
+    draws = robust.impute(rows, n_draws=4)
+    for done in (draws, kh.Imputer(density).fit(table).impute(rows, n_draws=4)):
+        assert not done.isna().any().any()  # "not recorded" is not drawn unless asked for
+        for name in ("rooms", "share", "other"):
+            assert set(done[name]) <= set(table[name].dropna())
+        zeros = done.to_numpy(dtype=np.float64)
+        assert not np.signbit(zeros[zeros == 0]).any()
+    assert robust.impute(rows, n_draws=4, not_recorded=True)["other"].isna().any()
+    with pytest.raises(InvalidInput, match="not_recorded must be True or False"):
+        robust.impute(rows, not_recorded="yes")
+
+
+def test_values_are_kept_in_a_file(tmp_path):
+    table = pd.DataFrame({"rooms": [1.0, 2.0, 10.0] * 20, "x": np.arange(60.0)})
+    model = DecisionTreeRegressor(max_depth=2).fit(table, table["x"])
+    robust = kh.wrap(model, table, density="mixture")
+    robust.save(tmp_path / "model.knothole")
+    rows = table.assign(rooms=np.nan)
+    loaded = kh.load(tmp_path / "model.knothole")
+    assert loaded.columns_[0].values == (1.0, 2.0, 10.0) and not loaded.columns_[1].values
+    pd.testing.assert_frame_equal(loaded.impute(rows), robust.impute(rows))

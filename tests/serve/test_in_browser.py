@@ -62,7 +62,7 @@ def test_an_empty_form_is_the_prior(page, robust):
     settle(page)
     assert shown(page, "#prediction-0") == robust.predict(as_table())[0]
     assert page.locator("#v1-unknown").is_checked()
-    assert page.locator("#why").inner_text() == "Nothing is known yet."
+    assert page.locator("#why").inner_text() == "No value is known yet."
 
 
 def test_moving_a_slider_choosing_a_level_and_marking_unknown(page, robust):

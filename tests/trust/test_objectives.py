@@ -70,7 +70,7 @@ def test_quantiles_that_a_model_was_trained_for_are_known_and_said(model, levels
     if not levels:
         assert kh.wrap(model, X, density=density).ensemble_.recipe.levels == ()
         return
-    with pytest.warns(NotAMean, match="an expected quantile is no quantile"):
+    with pytest.warns(NotAMean, match="expected prediction is not a quantile of y"):
         robust = kh.wrap(model, X, density=density)
     robust.save(tmp_path / "model.knothole")
     assert kh.load(tmp_path / "model.knothole").ensemble_.recipe == robust.ensemble_.recipe

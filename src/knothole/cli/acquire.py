@@ -23,10 +23,10 @@ Examples:
   knothole acquire model.knothole today.csv --cost "blood sample=30" --cost age=1 --budget 31
   knothole acquire model.knothole today.csv --keep id --stop 0.95
 
-The output has a row for each row of DATA: the best missing value to fill next, and the gain of
-knowing each missing value (gain_COLUMN, empty where nothing is to be found out): what it is
-expected to take off the variance of the prediction, of a classifier off the Brier score or entropy
-of its probabilities.
+The output has a row for each row of DATA: the most informative missing value (best), and the gain
+of knowing each missing value (gain_COLUMN, empty where the value is known). The gain is how much
+lower the variance of the prediction is expected to be; for a classifier, the Brier score or the
+entropy of its probabilities.
 """
 )
 @answering_options(1000)
@@ -35,17 +35,17 @@ of its probabilities.
 @click.option(
     "--criterion",
     type=click.Choice(["brier", "entropy"]),
-    help="What classifiers are to gain; by default brier.",
+    help="For classifiers: what the gain lowers, the Brier score (the default) or the entropy.",
 )
 @click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
-    help="Add a plan: what to find out for so much, the best first.",
+    help="Add a plan: which values to find out for this total cost, the best first.",
 )
 @click.option(
     "--stop",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Of a classifier: leave alone rows whose label is so sure to remain.",
+    help="For classifiers: skip rows whose predicted label stays the same with this probability.",
 )
 @click.option("--errors", is_flag=True, help="Add the standard error of each gain.")
 def acquire(

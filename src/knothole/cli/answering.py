@@ -260,7 +260,7 @@ def answering_options(chunk: int) -> options.Decorator:
             "--keep",
             multiple=True,
             metavar="COLUMN",
-            help="Column of DATA to repeat; may be repeated.",
+            help="Column of DATA to copy to the output. May be repeated.",
         ),
         click.option(
             "--lost",

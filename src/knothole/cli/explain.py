@@ -23,11 +23,11 @@ Examples:
   knothole explain model.knothole today.csv -o why.csv
   knothole explain model.knothole today.csv --keep id --errors --group "blood=glucose,insulin"
 
-The output has a row for each row of DATA: where its explanation starts from (base), and what
-knowing each column adds to that (value_COLUMN), 0 for missing values that tell nothing. A row adds
-up to its expected prediction under the density. For several classes there is a column for each
-(value_COLUMN_CLASS). Where missing values of a column may mean "not recorded", lost_COLUMN is the
-probability that one was recorded, and lost.
+The output has a row for each row of DATA: the prediction when no value is known (base), and what
+each column adds to it (value_COLUMN; 0 for missing values that carry no information). They add up
+to the expected prediction under the density. With several classes there is a column for each class
+(value_COLUMN_CLASS). Where a missing value may mean "not recorded", lost_COLUMN is the probability
+that it was recorded and then lost.
 """
 )
 @answering_options(1000)
@@ -35,14 +35,14 @@ probability that one was recorded, and lost.
 @options.choice_option(
     "--of",
     ("prediction", "margin"),
-    "What to take apart: of a classifier the probabilities, or the margins before the link.",
+    "What to explain: predictions (for a classifier, probabilities), or margins before the link.",
 )
 @click.option(
     "--tol",
     type=click.FloatRange(min=0, min_open=True),
     default=0.02,
     show_default=True,
-    help="Standard error that a value may have, as a share of the spread of the model's outputs.",
+    help="Largest standard error of a value, as a share of the spread of the model's outputs.",
 )
 @click.option("--errors", is_flag=True, help="Add the standard error of each value.")
 def explain(

@@ -49,9 +49,8 @@ conformalize_option = click.option(
     "held_out",
     type=FILE,
     metavar="FILE",
-    help="Rows with the target that MODEL was not trained on: from them knothole predict "
-    "--interval (--set for classifiers) knows how far the target may be. They are kept in the "
-    "output.",
+    help="Rows with the target that MODEL was not trained on. knothole predict --interval (for "
+    "classifiers --set) needs them; they are stored in the output.",
 )
 
 
@@ -59,8 +58,8 @@ all_option = click.option(
     "--all",
     "every",
     is_flag=True,
-    help="Learn from every row of TRAIN, however many: chosen on 200,000 of them, then going on "
-    "with all, read again and again in parts, with no more memory.",
+    help="Learn from every row of TRAIN, however many: 200,000 rows decide all choices, then "
+    "training goes on with all rows, read in chunks several times, without more memory.",
 )
 USE_ALL = " --all learns from every row."
 cost_option = click.option(
@@ -68,7 +67,7 @@ cost_option = click.option(
     "costs",
     multiple=True,
     metavar="VARIABLE=COST",
-    help="What finding out a variable costs, 1 where nothing is said; may be repeated.",
+    help="What finding out a variable costs; 1 for those not named. May be repeated.",
 )
 group_option = click.option(
     "--group",
@@ -191,8 +190,8 @@ def learning_options(rows: int, what: str) -> Decorator:
             "--auxiliary",
             multiple=True,
             metavar="COLUMN",
-            help="Column that the model never saw, but that tells of its features; may be "
-            "repeated. Later tables may have it or not.",
+            help="Column that is not a feature of the model but is informative about its "
+            "features. Later tables may have it or not. May be repeated.",
         ),
         choice_option(
             "--density",

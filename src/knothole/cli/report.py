@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from knothole.cli import options
-from knothole.cli.console import say
+from knothole.cli.console import say, took
 from knothole.cli.files import open_model, source
 from knothole.files import check_output, whole_file
 from knothole.progress import bar
@@ -79,6 +79,7 @@ def report(
     learning: options.Learning,
 ) -> None:
     """Compare ways to answer incomplete rows, for MODEL (wrapped, or a library's own file)."""
+    begun = time.perf_counter()
     check_output(output, model, train, test)
     opened = open_model(model, learning.allow_pickle, train, learning.auxiliary)
     known = target if target in source(train).names else None
@@ -94,7 +95,8 @@ def report(
     shares = tuple(sorted({0.0, *(rates or RATES)}))
     patience = None if methods else PATIENCE
     comparison = Comparison(shares, repeats, compared, learning.seed, patience)
-    with bar("measuring", evaluation_steps(case, comparison)) as advance:
+    steps = evaluation_steps(case, comparison)
+    with bar("measuring", steps, verbose=options.stages()) as advance:
         evaluation = evaluate(case, comparison, seconds, advance)
     for short, name in NAMES.items():
         if name in evaluation.robustness.left_out:
@@ -103,4 +105,4 @@ def report(
     with whole_file(output) as temporary:
         headline = title or f"What {model.name} says when values are missing"
         temporary.write_text(render(evaluation, headline), encoding="utf-8")
-    say(f"wrote {output}")
+    say(f"wrote {output} after {took(begun)}")

@@ -403,8 +403,8 @@ class Columns:
         )
         if lacks_features or not (by_name or order == list(range(given.shape[1]))):
             raise InvalidInput(
-                "lost: X has other columns than the model or another order of them, and the mask "
-                "does not name each of the model's. Pass a DataFrame of booleans with their names."
+                "lost: the columns of X are not those of the model in their order, and the mask "
+                "does not name each column of the model. Pass a DataFrame of booleans that does."
             )
         out = np.zeros((len(given), len(self)), dtype=given.dtype)
         out[:, there] = given[:, order]
@@ -772,8 +772,8 @@ class HashedLevel:
     def __hash__(self) -> int:
         if not self.searched:
             raise InvalidInput(
-                "the model knows its categories only by hash: name them by the training table "
-                "first (knothole.trees.read.name_levels)."
+                "the model knows its categories only by hash; first name them with the training "
+                "table (knothole.trees.read.name_levels)."
             )
         return self.hash
 

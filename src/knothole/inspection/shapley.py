@@ -596,9 +596,10 @@ class Explanation:
 
         if output is None and self.values.ndim == 3:
             tables = {each: self.table(each) for each in self.outputs}
-            stacked: pd.DataFrame = pd.concat(tables, names=["output", self.data.index.name])
-            by_row: pd.DataFrame = stacked.swaplevel().sort_index(level=0, sort_remaining=False)
-            return by_row
+            everything = pd.concat(tables, names=["output", self.data.index.name]).swaplevel()
+            in_rows = np.arange(len(everything)).reshape(len(self.outputs), -1).T.ravel()
+            in_order: pd.DataFrame = everything.iloc[in_rows]
+            return in_order
         return pd.DataFrame(
             self._one(self.values, output), index=self.data.index, columns=self.data.columns
         )

@@ -14,6 +14,7 @@ import pandas as pd
 from knothole import __version__
 from knothole.densities.names import name_of
 from knothole.errors import MissingExtra
+from knothole.inspection.acquisition import NOTHING
 from knothole.report import displays, style
 from knothole.report.evaluation import Asked, Evaluation
 from knothole.report.methods import KNOTHOLE, NATIVE
@@ -117,6 +118,17 @@ def number(value: float, metric: str = "") -> str:
     return f"{value:,.{2 - (size >= 10) - (size >= 100)}f}"
 
 
+def number_or_nothing(value: float, largest: float) -> str:
+    """A number, unless it is nothing beside the largest of its kind.
+
+    Examples
+    --------
+    >>> number_or_nothing(1.1e-07, 0.3), number_or_nothing(0.01, 0.3)
+    ('about 0', '0.0100')
+    """
+    return "about 0" if abs(value) <= NOTHING * largest else number(value)
+
+
 def error_table(evaluation: Evaluation, metric: str) -> Table:
     """Mean error of each method at each rate."""
     robustness = evaluation.robustness
@@ -140,9 +152,13 @@ def _coverage_table(evaluation: Evaluation) -> Table:
 
 
 def _asked_table(asked: Asked) -> Table:
-    header = ("variable", "adds, where known", "is worth knowing, where not")
+    header = ("variable", "adds, where known", "gain of knowing it, where missing")
     both = zip(asked.adds.index, asked.adds, asked.gains.reindex(asked.adds.index), strict=True)
-    rows = tuple((str(name), number(adds), number(gain)) for name, adds, gain in both)
+    most = asked.adds.abs().max(), asked.gains.abs().max()
+    rows = tuple(
+        (str(name), number_or_nothing(adds, most[0]), number_or_nothing(gain, most[1]))
+        for name, adds, gain in both
+    )
     return Table(header, rows[:12])
 
 

@@ -57,7 +57,7 @@ export function build(form, variables, update) {
   form.replaceChildren();
   controls.clear();
   const beside = make("section", { id: "auxiliary", "aria-labelledby": "auxiliary-title" }, [
-    make("h3", { id: "auxiliary-title" }, ["Auxiliary: no inputs of the model, but they tell of them"]),
+    make("h3", { id: "auxiliary-title" }, ["Auxiliary: not inputs of the model, but informative about them"]),
   ]);
   variables.forEach((variable, i) => {
     const id = `v${i}`;

@@ -55,7 +55,7 @@ export function asCsv(one, variables) {
 export function asPython(one) {
   const value = (x) => (typeof x === "boolean" ? (x ? "True" : "False") : JSON.stringify(x));
   const parts = Object.entries(one).map(([name, x]) => `${JSON.stringify(name)}: ${value(x)}`);
-  return `row = {${parts.join(", ")}}  # what is not in it is unknown`;
+  return `row = {${parts.join(", ")}}  # columns that are not in it are missing`;
 }
 
 export function fromText(text, number, variables) {
