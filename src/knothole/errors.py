@@ -42,11 +42,11 @@ class MissingExtra(KnotholeError, ImportError):
 
 
 class NotAMean(UserWarning):
-    """A model of quantiles was wrapped; its expectation over missing values is no quantile of y."""
+    """A model of quantiles was wrapped: its expectation over missing values is no quantile of y."""
 
 
 class FewRows(UserWarning):
-    """A density was learned from very few rows, so it can say little."""
+    """A density was learned from so few rows that it can hardly know anything."""
 
 
 class ToleranceMissed(UserWarning):
@@ -54,7 +54,7 @@ class ToleranceMissed(UserWarning):
 
 
 class ImpossibleRow(UserWarning):
-    """A row's observed values are impossible under the density; a fallback was used."""
+    """A row's observed values have no probability under the density; a fallback answered."""
 
 
 class SuspectColumn(UserWarning):
@@ -62,8 +62,8 @@ class SuspectColumn(UserWarning):
 
 
 class UnknownRate(UserWarning):
-    """The rows do not determine how often some columns are lost."""
+    """Rows do not tell how often some columns are lost."""
 
 
 class FewCalibrationRows(UserWarning):
-    """Intervals rest on so few calibration rows that their coverage may be far off."""
+    """Intervals rest on so few calibration rows that their coverage may be well off."""
