@@ -217,9 +217,9 @@ def test_the_way_that_is_best_on_rows_held_out_is_taken(monkeypatch):
 
     monkeypatch.setattr(growing, "compare", judged)
     taken = []
-    real = growing.Ground.model
+    real = growing.TrainingContext.model
     monkeypatch.setattr(
-        growing.Ground, "model", lambda self, way: taken.append(way) or real(self, way)
+        growing.TrainingContext, "model", lambda self, way: taken.append(way) or real(self, way)
     )
     found = expected(trees(), learn="auto", refit_leaves="auto").fit(INCOMPLETE[["a", "b"]], Y)
     assert len(asked) == 4 and taken == [("expected", 0.3, False)]

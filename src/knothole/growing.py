@@ -35,7 +35,7 @@ from knothole.densities.held_out import (
 from knothole.densities.mixture.density import Factorized
 from knothole.errors import InvalidInput
 from knothole.leaves.conditioning import Conditioned, TrainingTable
-from knothole.leaves.induction import Growing, Rows, TableDraws, aligned, expand, take
+from knothole.leaves.induction import Rows, TableDraws, TrainingOnDraws, aligned, expand, take
 from knothole.leaves.options import RefitOptions
 from knothole.robust import Robust
 from knothole.scoring import prediction_loss
@@ -135,7 +135,7 @@ def learn(lesson: Lesson, ways: list[Way]) -> tuple[Robust, Any, pd.DataFrame | 
             "learn: a density of your own cannot be conditioned on y; pass one of knothole's, "
             "such as density='auto', or use learn='own'."
         )
-    ground = Ground.of(lesson, first, own)
+    ground = TrainingContext.of(lesson, first, own)
     if not ground.missing_mask.any():
         ways = [Way("own", 0.0, ways[-1].refit_leaves)]
     trial = compare(ground, first, ways) if len(ways) > 1 else None
@@ -147,7 +147,7 @@ def learn(lesson: Lesson, ways: list[Way]) -> tuple[Robust, Any, pd.DataFrame | 
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class TrainingContext:
     """Training rows, and what is learned from them.
 
     Attributes
@@ -172,7 +172,7 @@ class Ground:
     values: Mask
 
     @classmethod
-    def of(cls, lesson: Lesson, first: Robust, own: Any) -> Ground:
+    def of(cls, lesson: Lesson, first: Robust, own: Any) -> TrainingContext:
         """From all rows, with the density that the usual model was wrapped with."""
         base, sentinel = first.density_, first.ensemble_.sentinel
         matrix = with_nan(base.columns_.matrix(lesson.table), sentinel, base.columns_)
@@ -182,7 +182,7 @@ class Ground:
             return replace(ground, values=ground.meaningful())
         return ground
 
-    def part(self, rows: Rows) -> Ground:
+    def part(self, rows: Rows) -> TrainingContext:
         """From some of the rows, with a density of the same size and a usual model of their own."""
         lesson, training = self.lesson.part(rows), self._training(rows)
         base = training.fit(of_same_size(self.base, self.base), columns=self.base.columns_)
@@ -200,7 +200,9 @@ class Ground:
             self.parts, lesson.table, matrix, self.missing_mask, self.known.target, way.redraw
         )
         seed = int(check_random_state(how.random_state).randint(2**31 - 1))
-        growing = Growing(table_draws, lesson.y, lesson.weight, how.n_draws, seed, self.others)
+        growing = TrainingOnDraws(
+            table_draws, lesson.y, lesson.weight, how.n_draws, seed, self.others
+        )
         return growing.fit(how.estimator, **lesson.fit_params)
 
     def robust(self, way: Way, model: Any) -> Robust:
@@ -304,7 +306,7 @@ class Ground:
         return found
 
 
-def compare(ground: Ground, first: Robust, ways: list[Way]) -> pd.DataFrame | None:
+def compare(ground: TrainingContext, first: Robust, ways: list[Way]) -> pd.DataFrame | None:
     """Mean losses of the ways on held-out rows, which stay incomplete; None if impossible.
 
     Each with the standard error of its difference from the least loss.

@@ -19,7 +19,7 @@ from xgboost import XGBClassifier
 from knothole.columns.columns import Column, Columns, Kind
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
-from knothole.leaves.induction import Growing, TableDraws, expand
+from knothole.leaves.induction import TableDraws, TrainingOnDraws, expand
 from knothole.trees.read import read
 
 LEVELS = (0, 1, 2)
@@ -166,7 +166,7 @@ def growing(**changes):
         "table_draws": table_draws(X), "y": Y, "weight": None, "n_draws": 3, "seed": 0,
         "others": table_draws,
     }  # fmt: skip
-    return Growing(**settings | changes)
+    return TrainingOnDraws(**settings | changes)
 
 
 def watched(base):

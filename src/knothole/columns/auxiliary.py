@@ -1,8 +1,8 @@
-"""Auxiliary columns: known of rows beside the model's features, and telling of those.
+"""Auxiliary columns: not features of the model, but informative about them.
 
-The trees see features only; the density is over both. In :class:`~knothole.columns.columns.Columns`
-auxiliary columns come after the features. Here they are found in a training table, and taken out
-of it for the model.
+Trees are over the features only, the density is over both. In
+:class:`~knothole.columns.columns.Columns`, auxiliary columns come after the features. This module
+finds them in a training table and removes them from the table for the model.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from knothole.columns.read import (
 )
 from knothole.errors import ColumnMismatch, InvalidInput, SuspectColumn
 
-# Rows below which nothing is said of identifiers.
+# With fewer rows, columns are not suspected to be identifiers.
 FEW = 20
 
 
 def names_of_auxiliary(auxiliary: Any) -> tuple[str | int, ...]:
-    """The names (or positions) that a caller gave, checked."""
+    """The caller's names (or positions), checked."""
     if auxiliary is None:
         return ()
     plain = isinstance(auxiliary, Collection) and not isinstance(auxiliary, str | bytes)
@@ -49,7 +49,7 @@ def names_of_auxiliary(auxiliary: Any) -> tuple[str | int, ...]:
 
 
 def without_auxiliary(table: Any, auxiliary: Sequence[str | int], known: Collection[str]) -> Any:
-    """A table as the model takes it: without auxiliary columns, but those that it knows.
+    """A table for the model: without auxiliary columns, except those that the model was fitted on.
 
     A pipeline may have been fitted on a table with columns that none of its steps uses.
 
@@ -62,7 +62,7 @@ def without_auxiliary(table: Any, auxiliary: Sequence[str | int], known: Collect
         return table
     table = as_table(table) if not labels_of(table) else table
     labels = labels_of(table)
-    if labels == list(range(len(labels))):  # they have no names, and are the last ones
+    if labels == list(range(len(labels))):  # columns without names: auxiliary ones come last
         rest = slice(max(0, table.shape[1] - len(auxiliary)))
         return table.iloc[:, rest] if hasattr(table, "iloc") else table[:, rest]
     names = [str(label) for label in labels]
@@ -110,7 +110,7 @@ def auxiliary_of(features: Columns, table: Any, auxiliary: Sequence[str | int]) 
 
 
 def named_as_in(features: Columns, table: Any) -> Columns:
-    """Features without names, under those that they have in a table of the features."""
+    """Features without names, with the names that they have in a table."""
     if features.named or isinstance(table, np.ndarray):
         return features
     names, named = names_of(as_table(table))
@@ -129,7 +129,7 @@ def named_as_in(features: Columns, table: Any) -> Columns:
 
 
 def warn_of_suspects(columns: Columns, matrix: Floats, y: Any, target: str | None) -> None:
-    """Warn of auxiliary columns that are the target, say the same, or number the rows.
+    """Warn about auxiliary columns that are the target, are equivalent to it, or number the rows.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def warn_of_suspects(columns: Columns, matrix: Floats, y: Any, target: str | Non
     y : array (rows,) or None
         Their targets.
     target : str, optional
-        What the targets are called.
+        Name of the targets.
     """
     for place in np.flatnonzero(columns.auxiliary).tolist():
         for reason in _suspicions(columns[place], matrix[:, place], y, target):
@@ -171,7 +171,7 @@ def _suspicions(column: Column, values: Floats, y: Any, target: str | None) -> I
 
 
 def _says_the_same(values: Floats, y: NDArray[Any]) -> bool:
-    """Whether values and targets determine each other: numbers in order, a few levels in pairs."""
+    """Whether values and targets determine each other: numbers by order, few levels in pairs."""
     import pandas as pd
 
     if y.ndim != 1 or len(y) != len(values):

@@ -91,9 +91,9 @@ class Evidence:
     n_levels : int64 (variables,)
         Levels of each variable in ``allowed``, 0 where it is numeric.
     odds : float64 (rows, variables) or None
-        Likelihood of "not recorded" for a missing value of a nullable variable, relative to 1 for
-        every recorded value. At 1 (everywhere, if None) being missing says nothing; at 0 the value
-        was recorded, and lost.
+        How likely a missing value of a nullable variable is if nothing was recorded, relative to
+        1 for every recorded value. At 1 (everywhere, if None) being missing says nothing; at 0
+        the value was recorded, and lost.
     hypotheses : Hypotheses or None
         None where ``odds`` say it all. Otherwise the possible explanations for each row.
     """
@@ -180,7 +180,7 @@ class Evidence:
                 yield np.arange(start, stop), self[start:stop]
             return
         partly, told = self.partly_observed(), np.zeros(len(self.points), dtype=np.bool_)
-        for _, rows, _ in self.telling():
+        for _, rows, _ in self.missing_with_odds():
             told[rows] = True
         for sets, odds in product((False, True), repeat=2):
             rows = np.flatnonzero((partly == sets) & (told == odds))
@@ -211,7 +211,7 @@ class Evidence:
             if partly.any():
                 yield v, rows[partly], allowed[partly]
 
-    def telling(self) -> Iterator[tuple[int, NDArray[np.intp], Floats]]:
+    def missing_with_odds(self) -> Iterator[tuple[int, NDArray[np.intp], Floats]]:
         """Variables whose missing values carry information: (variable, rows, odds (rows,))."""
         if self.odds is None:
             return

@@ -691,7 +691,7 @@ def codes_of(
 ) -> Floats:
     """Positions of a column's entries among ``levels``; 1 equals 1.0, but not "1"."""
     codes = {level: code for code, level in enumerate(levels) if level is not None}
-    column = _told_apart(column)
+    column = _with_distinct_levels(column)
     distinct, inverse = np.unique(column.values, return_inverse=True)
     out = np.full(len(distinct), np.nan)
     for i, value in enumerate(distinct.tolist()):
@@ -712,12 +712,12 @@ def codes_of(
 
 def observed_levels(column: RawColumn) -> list[Hashable]:
     """The distinct entries of a column: levels in their order, numbers ascending."""
-    column = _told_apart(column)
+    column = _with_distinct_levels(column)
     distinct = np.unique(column.values[~np.isnan(column.values)])
     return [_level(column, value) for value in distinct.tolist()]
 
 
-def _told_apart(column: RawColumn) -> RawColumn:
+def _with_distinct_levels(column: RawColumn) -> RawColumn:
     """The column with levels, if it has integers that floats would merge."""
     if column.integers is None:
         return column

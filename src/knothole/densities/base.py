@@ -569,7 +569,7 @@ class LatentDensity(Density):
         ]
         for v, rows, allowed in evidence.restricted():
             terms[v][rows] = log_of(self.distributions_[v].set_mass(allowed))
-        for v, rows, odds in evidence.telling():
+        for v, rows, odds in evidence.missing_with_odds():
             terms[v][rows] = self.distributions_[v].log_missing(odds)
         for region in within:
             terms[region.variable] = terms[region.variable] + self.log_region(region)
@@ -619,12 +619,12 @@ class LatentDensity(Density):
             table, sets = self.distributions_[v].form.table, np.repeat(allowed, len(out[0]), axis=0)
             state, own = states[rows, :, v].reshape(-1), uniform[rows, :, n + v].reshape(-1)
             out[rows, :, v] = draw_allowed(table, state, sets, own).reshape(len(rows), -1)
-        for v, rows, odds in evidence.telling():
+        for v, rows, odds in evidence.missing_with_odds():
             state, own = states[rows, :, v], uniform[rows, :, n + v]
-            out[rows, :, v] = self._draw_telling(v, odds[:, None], state, own)
+            out[rows, :, v] = self._draw_with_odds(v, odds[:, None], state, own)
         return out
 
-    def _draw_telling(
+    def _draw_with_odds(
         self, v: int, odds: Floats, state: NDArray[np.int64], uniform: Floats
     ) -> Floats:
         """Draws of a nullable variable, (rows, draws), whose missing values have odds.

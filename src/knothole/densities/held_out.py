@@ -1,11 +1,11 @@
-"""Held-out rows: which rows are held out, how many folds there are, and when rows are too few.
+"""Held-out rows: the one splitter, the number of folds, and when rows are too few.
 
-Everything that compares models on rows they have not seen asks here: the choice of a density, the
-search for its size, leaf refitting, corrections, intervals.
+It is used wherever models are compared on rows that they were not fitted to: the choice of a
+density, the search for its size, leaf refitting, corrections, intervals.
 
-Rows that densities are compared by are masked as the user's own rows are: each gets the missing
-values of another row on top of its own, and in variables that have none, :data:`RATE` of the
-entries are hidden at random.
+Rows by which densities are compared are masked like the user's own rows: each gets the missing
+values of another row in addition to its own, and in variables without missing values
+:data:`RATE` of the entries are hidden at random.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from knothole.columns.evidence import missing_in
 
 Rows = NDArray[np.intp]
 
-# Parts of the rows that are held out in turn.
+# Number of folds.
 FOLDS = 3
-# From fewer rows nothing is held out.
+# With fewer rows nothing is held out.
 TOO_FEW_TO_HOLD_OUT = 20
-# Fewer held-out rows say too little to judge a model by.
+# With fewer held-out rows a comparison says too little.
 TOO_FEW_TO_JUDGE = 100
-# Below so many rows, folds are held out in turn; above, a part of the rows.
+# With fewer rows, there are folds; with more, a single split.
 FEW_ROWS = 1000
-# Rows that a first comparison learns from (or as many for each variable) and is judged by; a second
-# look, where the first cannot tell, has so many times as many of both.
+# Rows that candidates of a first comparison are fitted to (or this many per variable) and scored
+# on; a second comparison, if the first is not clear, uses a multiple of both.
 ROWS_TO_SCREEN, ROWS_PER_VARIABLE = FEW_ROWS, 20
 ROWS_TO_JUDGE = 400
 SECOND_LOOK = 2
-# The part of the rows that is held out.
+# Fraction of the rows that is held out.
 HELD_OUT = 0.25
-# Rows that a comparison of other things than densities uses at most.
+# The most rows for comparisons of other things than densities.
 MOST_ROWS = 4000
-# Missing values in variables that have none.
+# Rate of hidden entries in variables without missing values.
 RATE = 0.3
 
 
 def rows_to_screen(n_variables: int) -> int:
-    """Rows that candidates are first compared by."""
+    """The number of rows for a first comparison of candidates."""
     return max(ROWS_TO_SCREEN, ROWS_PER_VARIABLE * n_variables)
 
 
 def sample_rows(n_rows: int, seed: Any = 0, most: int | None = MOST_ROWS) -> Rows:
-    """Rows in random order, at ``most`` so many."""
+    """At most ``most`` rows in random order."""
     return np.random.default_rng(seed).permutation(n_rows)[:most]
 
 
 def fold_numbers(n_rows: int, labels: NDArray[Any] | None = None) -> Rows:
-    """The fold of each row, in turn; rows of each label are spread over the folds evenly.
+    """The fold of each row; the rows of each label are spread evenly over the folds.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def fold_numbers(n_rows: int, labels: NDArray[Any] | None = None) -> Rows:
 
 
 def folds(n_rows: int, labels: NDArray[Any] | None = None) -> Iterator[tuple[Rows, Rows]]:
-    """The rows to learn from and the rows held out, fold by fold."""
+    """Training rows and held-out rows of each fold."""
     number = fold_numbers(n_rows, labels)
     for fold in range(FOLDS):
         yield np.flatnonzero(number != fold), np.flatnonzero(number == fold)
@@ -78,7 +78,7 @@ def folds(n_rows: int, labels: NDArray[Any] | None = None) -> Iterator[tuple[Row
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Rows to choose by: some to learn from, others held out and masked.
+    """A split for comparisons: training rows, and held-out rows that are masked.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class HeldOut:
     matrix : float64 (held, columns)
         The held-out rows, NaN where an entry was masked.
     missing_mask : bool (held, columns)
-        True where they have missing values: those that were there, and those that were added.
+        True at missing values of the held-out rows: their own, and added ones.
     """
 
     train: Rows
@@ -96,7 +96,7 @@ class HeldOut:
     missing_mask: Mask
 
     def first(self, learned: int, judged: int) -> HeldOut:
-        """The same with so many rows to learn from, and so many held out."""
+        """The same split with only so many training and held-out rows."""
         return HeldOut(
             self.train[:learned],
             self.held[:judged],
@@ -108,7 +108,7 @@ class HeldOut:
 def hold_out(
     matrix: Floats, columns: Columns, random_state: Any = 0, eligible: Mask | None = None
 ) -> list[HeldOut]:
-    """One split of the rows (folds, where they are few; none where nothing can be held out).
+    """Splits of the rows: one, or folds if rows are few; none if nothing can be held out.
 
     Only rows that are ``eligible`` are held out; by default all are.
     """
@@ -138,15 +138,15 @@ def hold_out(
             if not missing_mask[:, members].any():
                 hidden = hidden_at_random(variable.name, len(held), seed + number)
                 added[:, members] = hidden[:, None]
-        # An entry that is NaN as the model's own value stays so where no missing value is put on
-        # it.
+        # An entry whose NaN is a value of the model stays NaN, unless a missing value is added
+        # there.
         masked = np.where(added, np.nan, matrix[held])
         out.append(HeldOut(train, held, masked, missing_mask[held] | added))
     return out
 
 
 def _all_observed(train: Rows, held: Rows, matrix: Floats) -> tuple[Rows, Rows]:
-    """The same, but that rows to learn from have a value of each column that has any."""
+    """The split, changed so that each column has an observed value among the training rows."""
     known = ~np.isnan(matrix)
     lost = known.any(axis=0) & ~known[train].any(axis=0)
     if not lost.any():
@@ -157,7 +157,7 @@ def _all_observed(train: Rows, held: Rows, matrix: Floats) -> tuple[Rows, Rows]:
 
 
 def hidden_at_random(name: str, rows: int, seed: int) -> Mask:
-    """Rows in which a variable is hidden, :data:`RATE` of them: the order of columns is no matter.
+    """Rows in which to hide a variable, :data:`RATE` of them; independent of the order of columns.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def hidden_at_random(name: str, rows: int, seed: int) -> Mask:
 
 
 def mean_and_error(difference: Floats, weight: Floats) -> tuple[float, float]:
-    """Weighted mean of what paired rows differ by, and its standard error.
+    """Weighted mean of paired differences, and its standard error.
 
     Examples
     --------

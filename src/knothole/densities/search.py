@@ -1,11 +1,10 @@
-"""How many components a density has, and how its columns are read, by the log p of held-out rows.
+"""The size of a density, and how its columns are read, chosen by the log p of held-out rows.
 
-From :data:`~knothole.densities.held_out.FEW_ROWS` rows on a rule gives the size (each density has
-its own), unless variables turn out to be independent, and there is at most the way of reading
-columns to choose. Of fewer rows, sizes and two
-strengths of the prior are compared by cross-validation: a fit takes milliseconds there. Every entry
-is tried, since a size that is worse than the one before it says nothing of larger ones; those that
-are clearly behind after a fold are not trained on the next one.
+From :data:`~knothole.densities.held_out.FEW_ROWS` rows on, a rule of each density gives the size,
+unless variables turn out to be independent; at most the way of reading columns is left to choose.
+With fewer rows, sizes and two strengths of the prior are compared by cross-validation, where a fit
+takes milliseconds. Every entry is tried, since a size that is worse than the previous one says
+nothing about larger ones; entries that are clearly worse after a fold are not fitted in the next.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from knothole.densities.held_out import (
     rows_to_screen,
 )
 
-# Standard errors behind the best at which an entry is dropped before the next fold.
+# An entry that is worse than the best by so many standard errors is dropped before the next fold.
 CLEAR = 4.0
-# Standard errors by which more than independent variables must be better than those.
+# By how many standard errors a density must beat independent variables.
 SURE = 3.0
-# A stronger prior, for few rows with many missing values: as many times the usual one. (That of
-# Gaussian components has the table's correlations, and needs no other.)
+# Factor of a stronger prior, for few rows with many missing values. (The prior of Gaussian
+# components is centred on the table's correlations, and needs no other.)
 STRONGER = 20.0
-# Held-out rows that say when training stops, at most.
+# The most held-out rows for early stopping.
 MOST_HELD_OUT = 20_000
 
 
@@ -43,15 +42,14 @@ L = TypeVar("L", bound=Learner)
 def learn(
     learners: Sequence[L], sizes: Sequence[int], strength: float | None
 ) -> tuple[L, Run[Any]]:
-    """The learner to keep, trained with the size to keep.
+    """Choose a learner and a size; returns the learner and its training run.
 
-    Training is stopped in time by held-out rows; the last steps are made on all rows. Several
-    learners differ in how they read columns. ``strength`` is that of the prior, None for the
-    learner's own.
+    Held-out rows stop training early; the last steps are made on all rows. Several learners differ
+    in how they read columns. ``strength`` is that of the prior, None for the learner's default.
     """
     from threadpoolctl import threadpool_limits
 
-    # On matrices this small, threads of BLAS wait for one another most of the time.
+    # With matrices this small, threads of BLAS mostly wait for each other.
     with threadpool_limits(1, "blas"):
         first = learners[0]
         given = strength is not None
@@ -76,7 +74,7 @@ def learn(
 
 
 def _fit_all(learner: L, size: int, strength: float) -> tuple[L, Run[Any]]:
-    """With nothing held out."""
+    """Fit to all rows, without holding any out."""
     learner = learner.alone() if size == 1 else learner
     return learner, learner.fit(size, strength)
 
@@ -90,12 +88,12 @@ class Entry(NamedTuple, Generic[L]):
 
 
 def race(entries: Sequence[Entry[L]]) -> Entry[L]:
-    """The smallest size, with the stronger prior, that is within a standard error of the best.
+    """The smallest size, with the stronger prior, within a standard error of the best.
 
     Entries are compared by the log p of held-out rows.
 
-    Independent variables cannot overfit, and what is held against them is the best of many: they
-    are kept unless it is better by more than :data:`SURE` standard errors.
+    Independent variables cannot overfit, while the best score is the maximum of many: they are
+    chosen unless it is better by more than :data:`SURE` standard errors.
     """
     if len(entries) == 1:
         return entries[0]
@@ -130,13 +128,13 @@ def race(entries: Sequence[Entry[L]]) -> Entry[L]:
 
 
 def _behind(log_p: Floats, best: Floats, weight: Floats, errors: float) -> bool:
-    """Whether log p is less than another by more than so many standard errors."""
+    """Whether log p is below the best by more than this number of standard errors."""
     loss, error = mean_and_error(best - log_p, weight)
     return loss > errors * error
 
 
 def _beats_independence(learner: Learner, run: Run[Any], held: Any, rows: WeightedRows) -> bool:
-    """Whether held-out rows are surely likelier than under independent variables."""
+    """Whether held-out rows are significantly more likely than under independent variables."""
     alone = learner.alone()
     encoded = alone.encode(rows)
     apart = alone.log_densities(alone.fit(1, STRENGTH).parameters, encoded)
@@ -147,14 +145,14 @@ def _beats_independence(learner: Learner, run: Run[Any], held: Any, rows: Weight
 
 
 def can_hold_out(training: Training, n_rows: int) -> bool:
-    """Whether rows may and can be spared."""
+    """Whether rows may be held out, and are enough."""
     return training.fraction > 0 and n_rows >= TOO_FEW_TO_HOLD_OUT
 
 
 def split(learner: L, fraction: float) -> tuple[L, WeightedRows]:
-    """A learner without the last of its rows, and those, masked.
+    """A learner without the last of its rows, and these rows, masked.
 
-    Marginals have seen them all; many rows make up for it.
+    The marginals were computed from all rows; with many rows that makes no difference.
     """
     rows = learner.rows
     cut = len(rows) - min(max(1, round(fraction * len(rows))), MOST_HELD_OUT)
@@ -162,7 +160,7 @@ def split(learner: L, fraction: float) -> tuple[L, WeightedRows]:
 
 
 def _folds(learner: Learner) -> Iterator[tuple[WeightedRows, WeightedRows]]:
-    """Rows to learn from and masked rows to judge by: each part in turn, of many rows some."""
+    """Training rows and masked held-out rows: each fold in turn; a part if there are many rows."""
     rows = learner.rows
     if len(rows) < FEW_ROWS:
         for train, held in folds(len(rows)):
@@ -173,5 +171,5 @@ def _folds(learner: Learner) -> Iterator[tuple[WeightedRows, WeightedRows]]:
 
 
 def masked(learner: Learner, rows: WeightedRows) -> WeightedRows:
-    """Rows to hold out, with missing values."""
+    """Held-out rows with missing values added."""
     return rows.with_missing(learner.training.seed) if learner.training.may_mask else rows

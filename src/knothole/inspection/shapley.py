@@ -119,7 +119,7 @@ class Players:
         told = ~np.isnan(evidence.points)
         for v, rows, _ in evidence.restricted():
             told[rows, v] = True
-        for v, rows, _ in evidence.telling():
+        for v, rows, _ in evidence.missing_with_odds():
             told[rows, v] = True
         if evidence.hypotheses is not None:
             unknown = evidence.hypotheses.unknown

@@ -27,7 +27,7 @@ from knothole.columns.read import class_of, row_weights
 from knothole.densities.base import Density, drawn_rows, refuse_beside_parts
 from knothole.errors import InvalidInput, NotFitted
 from knothole.out_of_core.files import is_path
-from knothole.out_of_core.lazy import as_told, collected, filled_meta
+from knothole.out_of_core.lazy import as_announced, collected, filled_meta
 from knothole.out_of_core.partitions import DaskPartitions, Partition, is_lazy, key
 from knothole.trees.libraries import unfitted, weight_name
 
@@ -312,7 +312,7 @@ def _expanded(part: Partition, density: Density, options: dict[str, Any], kinds:
         "weight": pd.Series(found.weight, label, name="weight"),
         "row": pd.Series(found.row, label, name="row"),
     }
-    return Expanded(as_told(found.X.set_axis(label), kinds), **beside)
+    return Expanded(as_announced(found.X.set_axis(label), kinds), **beside)
 
 
 def shared(weight: Floats, row: NDArray[np.intp]) -> Floats:
@@ -324,7 +324,7 @@ def shared(weight: Floats, row: NDArray[np.intp]) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Growing:
+class TrainingOnDraws:
     """Training rows, and how their missing values are drawn.
 
     Attributes

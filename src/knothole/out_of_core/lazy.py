@@ -180,7 +180,7 @@ def _question(method: str, options: dict[str, Any], kinds: Any) -> Callable[...,
         asked = getattr(unpacked(model), method)
         own = options if lost is None else {**options, "lost": lost}
         answer = done(lambda rows: asked(rows, **own), number, part, alone=alone)
-        return answer if kinds is None else as_told(answer, kinds)
+        return answer if kinds is None else as_announced(answer, kinds)
 
     ask.__name__ = f"knothole_{method}"  # shown on the dashboard
     return ask
@@ -236,7 +236,7 @@ def unpacked(model: bytes) -> Any:
     return cloudpickle.loads(model)
 
 
-def as_told(answer: Any, kinds: Any) -> Any:
+def as_announced(answer: Any, kinds: Any) -> Any:
     """A filled partition with the data types announced before it was read."""
     import pandas as pd
 

@@ -156,7 +156,7 @@ class Merged:
         """
         least = MANY if least is None else least
         many = {v: int(n) for v, n in enumerate(ensemble.n_levels) if n > least and v not in but}
-        named = {v: _told_apart(ensemble, v, n) for v, n in many.items()}
+        named = {v: _distinguished_levels(ensemble, v, n) for v, n in many.items()}
         for v, n in many.items():
             if ensemble.columns.nullable[v]:  # "not recorded" has a class of its own
                 named[v] = np.union1d(named[v], [n - 1])
@@ -190,7 +190,7 @@ class Merged:
         return points
 
 
-def _told_apart(ensemble: Ensemble, v: int, n: int) -> Ints:
+def _distinguished_levels(ensemble: Ensemble, v: int, n: int) -> Ints:
     """Levels of a column that some split sends another way than an unseen category."""
     differs = np.zeros(set_words(n), dtype=np.uint64)
     for start in ensemble.set_start[ensemble.feature == v].tolist():

@@ -1,9 +1,9 @@
-"""Where EM of Gaussian mixtures starts: from one component, which is split again and again.
+"""Starting points of EM for Gaussian mixtures: a single component that is split repeatedly.
 
-Components around random rows end in as many maxima as there are starts, and rest on plateaus on
-the way there. A single component has one maximum. What it fits badly shows in what two components
-gain, one on either side of the mean of a variable: those that gain most are split, until there are
-enough.
+Components started at random rows end in as many maxima as there are starts, and rest on plateaus on
+the way. A single component has one maximum. Where it fits badly, two components, one on either side
+of the mean of a variable, gain much: the components with the largest gains are split, until there
+are enough.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ import numpy as np
 from knothole.arrays import Floats
 from knothole.densities.gaussian.em import ANCHOR, GaussianComponents, Prior, ScoreRows
 
-# Variables that a component may be cut across: of more, those whose values are the farthest from a
-# single hill.
+# The most variables to split a component across: those whose values look least like one Gaussian.
 MOST_VARIABLES = 64
-# Entries of covariances that are worked on at once.
+# The most entries of covariances in memory at once.
 AT_ONCE = 2**18
-# A component's own rows are those it has this part of; one with fewer than two rows splits last.
+# A component's own rows are those of which it has this share; with fewer than two it splits last.
 OWN = 0.02
 LEAST_ROWS = 2.0
 
-#: What two components in the place of one gain on its rows, and they.
+#: The gain of two components over one on its rows, and the two components.
 Split = tuple[float, GaussianComponents]
 
 
 def grown(
     rows: ScoreRows, mixture: GaussianComponents, size: int, prior: Prior
 ) -> GaussianComponents:
-    """So many components, from at least half as many: those that gain most are split."""
+    """A mixture of this size, from one of at least half the size, by splitting components."""
     share = mixture.responsibilities(rows)
     each = [mixture.take([c]) for c in range(len(mixture))]
     splits = [best_cut(rows, share[:, c], one, prior) for c, one in enumerate(each)]
@@ -42,13 +41,13 @@ def grown(
 
 
 def best_cut(rows: ScoreRows, share: Floats, one: GaussianComponents, prior: Prior) -> Split:
-    """The rows of a component cut in two at the mean of a variable, and a component for each side.
+    """The best split of a component at the mean of a variable: its gain and both components.
 
-    Of all variables the one that leaves the least entropy,
+    It minimises the entropy over all variables,
 
         sum over the sides of -n (log n - log det(covariance) / 2),
 
-    with a missing value at its mean.
+    where missing values count as the mean.
     """
     own_rows = share > OWN * rows.weight
     rows, two = replace(rows[own_rows], weight=share[own_rows]), one.take([0, 0])
@@ -78,7 +77,7 @@ def best_cut(rows: ScoreRows, share: Floats, one: GaussianComponents, prior: Pri
     best: Split = -np.inf, two
     for some in np.array_split(cut, -(-cut.size * own.size // AT_ONCE)):
         parts = [sums(rows.weight * (residual[:, j] > 0)) for j in some]
-        # Of each cut and both sides: weights (cuts, 2), sums (.., d), products (.., d, d).
+        # For each split and both sides: weights (splits, 2), sums (.., d), products (.., d, d).
         sides = (
             np.stack([above, everywhere - above], axis=1)
             for above, everywhere in zip(
@@ -99,7 +98,7 @@ def best_cut(rows: ScoreRows, share: Floats, one: GaussianComponents, prior: Pri
 
 
 def together(parts: Sequence[GaussianComponents], weight: Floats) -> GaussianComponents:
-    """All components of some mixtures, which have these weights."""
+    """All components of several mixtures, whose weights are given."""
     weights = [w * part.weight for w, part in zip(weight, parts, strict=True)]
     discrete = zip(*(part.discrete for part in parts), strict=True)
     loadings = [part.loading for part in parts if part.loading is not None]

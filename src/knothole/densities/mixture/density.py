@@ -34,7 +34,7 @@ from knothole.densities.univariate.base import Univariate, log_of, log_sum_exp
 from knothole.densities.univariate.families import prefers_histogram, with_continuous
 from knothole.densities.univariate.packed import pack
 
-# A component needs so many complete rows on average, or as many pairs of values, to be tried.
+# The least complete rows (or equivalent pairs of values) per component, on average.
 ROWS_PER_COMPONENT = 5
 MAX_COMPONENTS = 32
 # Families are compared with a component for so many rows, at most so many components, on this
@@ -51,18 +51,18 @@ MAX_ITER_OF_ONE = 500
 
 @dataclass(frozen=True, eq=False)
 class ProductLearner(Learner):
-    """Trains mixtures of products, which have a univariate distribution for each variable.
+    """Learns mixtures of products, with a univariate distribution for each variable.
 
     Attributes
     ----------
     named : mapping
-        Families that were asked for, by variable.
+        Families that the user chose, by variable.
     chosen : mapping or None
-        Families for others; None: those that fit each variable alone.
+        Families of other variables; None: those that fit each variable on its own.
     distributions : tuple of Univariate
-        With one state: the marginals of the rows, on which priors are centred.
+        The marginals of the rows, with one state, on which priors are centred.
     comparable : float64 (rows, variables)
-        The first rows on one scale, to find starts that are apart.
+        The first rows with variables on a common scale, to find distant starting points.
     """
 
     named: Mapping[str, str]
@@ -79,7 +79,7 @@ class ProductLearner(Learner):
         chosen: Mapping[str, str] | None,
         **more: Any,
     ) -> Self:
-        """A learner for some rows."""
+        """A learner for these rows."""
         families = continuous_families(rows) if chosen is None else chosen
         distributions = rows.marginals({**families, **named})
         encoded = EncodedRows.of(rows, distributions)
@@ -87,11 +87,11 @@ class ProductLearner(Learner):
         return cls(rows, encoded, training, named, chosen, distributions, first, **more)
 
     def on(self, rows: WeightedRows) -> Self:
-        """A learner for other rows, which alone say how columns are read."""
+        """A learner for other rows; columns are read as these rows alone suggest."""
         return self.of(rows, self.training, self.named, self.chosen)
 
     def alone(self) -> Self:
-        """The learner for independent variables, each with the family that fits it alone."""
+        """The learner for independent variables, each with the family that fits it on its own."""
         if self.chosen is None:
             return self
         distributions = self.rows.marginals({**continuous_families(self.rows), **self.named})
@@ -99,11 +99,11 @@ class ProductLearner(Learner):
         return replace(self, encoded=encoded, chosen=None, distributions=distributions)
 
     def encode(self, rows: WeightedRows) -> EncodedRows:
-        """Rows in terms of the distributions."""
+        """Rows encoded by the distributions."""
         return EncodedRows.of(rows, self.distributions)
 
     def start(self, size: int, prior: float, number: int) -> Any:
-        """Components around rows that are far from each other."""
+        """Components around rows that are far apart."""
         rng = np.random.default_rng([self.training.seed, size, number])
         category = [v.kind is Kind.CATEGORICAL for v in self.rows.variables]
         value, weight = self.comparable[: len(self.rows)], self.encoded.weight
@@ -111,9 +111,9 @@ class ProductLearner(Learner):
         return start(self.encoded, nearest, self.distributions, size, prior)
 
     def fit(self, size: int, strength: float, held: Any = None) -> Run[Any]:
-        """The best of several starts; a single component goes to its only maximum.
+        """The best of several starts; a single component has only one maximum.
 
-        That takes more than a step only where sets of categories are known.
+        Finding it takes more than one step only if sets of categories are known.
         """
         if size > 1:
             return super().fit(size, strength, held)
@@ -129,9 +129,9 @@ class ProductLearner(Learner):
 
 
 def continuous_families(rows: WeightedRows, family: str | None = None) -> dict[str, str]:
-    """The same family for all continuous variables, beside point masses where there are some.
+    """The same family for all continuous variables, combined with point masses where needed.
 
-    By default the one that fits each variable on its own.
+    By default the family that fits each variable on its own.
     """
     families = {}
     for variable, x in zip(rows.variables, rows[:FIRST_ROWS].points().T, strict=True):
@@ -142,10 +142,10 @@ def continuous_families(rows: WeightedRows, family: str | None = None) -> dict[s
 
 
 def sizes_for(rows: WeightedRows) -> list[int]:
-    """Of few rows 1, 2, 4, ... to choose from; of many 1 or as many as rows and memory allow.
+    """Sizes to choose from: 1, 2, 4, ... if rows are few; otherwise 1 or as many as possible.
 
-    Components are learned from what variables say together, so a row counts by the part of the
-    pairs of its variables that it has.
+    Components are learned from pairs of variables, so a row counts by the fraction of its pairs
+    that it observes.
     """
     points = rows.evidence.points
     known = points.shape[1] - np.isnan(points).sum(axis=1)[rows.order]
@@ -165,7 +165,7 @@ def learn_latents(
     sizes: list[int],
     density: LatentDensity,
 ) -> Run[Any]:
-    """What a learner of this kind makes of the rows, with one of these sizes."""
+    """The result of training a learner of this kind, with one of these sizes."""
     named = density.families or {}
     chosen: Mapping[str, str] | None = None if sizes[-1] == 1 else {}
     if sizes[-1] > 1 and can_hold_out(training, len(rows)):
@@ -179,10 +179,10 @@ def choose_families(
 ) -> dict[str, str]:
     """Families of the continuous variables, by held-out log p.
 
-    A Gaussian follows neighbouring columns closely, a histogram follows the shape of its own:
-    which one counts depends on all columns together. So a small mixture is trained with each,
-    and with whichever fits each column alone. Densities that are compared with one another all
-    learn from the same rows: the last choices are remembered.
+    A Gaussian can follow correlated columns closely, a histogram the shape of a single column;
+    which matters more depends on all columns together. So a small mixture is trained with each, and
+    with the families that fit each column on its own. Densities that are compared all learn from
+    the same rows, so the last choices are cached.
     """
     rows = rows[:FIRST_ROWS]
     asked = _digest(rows, training, named)
@@ -195,12 +195,12 @@ def choose_families(
     return dict(chosen)
 
 
-# Of each fold, and of all rows.
+# Choices for each fold, and for all rows.
 _last_choices: dict[bytes, dict[str, str]] = {}
 
 
 def _digest(rows: WeightedRows, training: Training, named: Mapping[str, str]) -> bytes:
-    """All that families are chosen by."""
+    """A hash of everything that the choice depends on."""
     found = rows.evidence[rows.order]
     how = training.tol, training.fraction, training.may_mask, training.seed
     variables = [
@@ -227,7 +227,7 @@ def _compared(rows: WeightedRows, training: Training, named: Mapping[str, str]) 
         some, held = split(learner, COMPARED_ON)
         scores.append(some.fit(size, STRENGTH, some.encode(held)).held_out)
         training.report(f"{sorted(set(option.values()))}: held-out log p {scores[-1]:.4f}")
-    # More components, as there may be in the end, help Gaussians more: others must be better.
+    # More components, as in the final mixture, help Gaussians more: others must clearly be better.
     for number in range(1, len(scores)):
         scores[number] -= COMPARED_GAIN * len(distinct[0])
     return distinct[int(np.argmax(scores))]
@@ -320,11 +320,11 @@ class Mixture(LatentDensity):
 
     @property
     def distribution_states(self) -> list[int]:
-        """One for each component."""
+        """The number of components, for each variable."""
         return [len(self.weights_)] * len(self.variables_)
 
     def check(self) -> None:
-        """With the weights."""
+        """Also checks the weights."""
         check_chances("weights", self.weights_, (None,))
         super().check()
 
@@ -347,7 +347,7 @@ class Mixture(LatentDensity):
 
     @property
     def state_coordinates(self) -> int:
-        """The component's."""
+        """One, for the component."""
         return 1
 
     def draw_states(

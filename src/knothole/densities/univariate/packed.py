@@ -147,7 +147,7 @@ def pack(
         sets[v], number = np.unique(allowed, axis=0, return_inverse=True)
         places[v] = [(rows, number.reshape(-1))]
     odds: dict[int, Floats] = {}
-    for v, rows, values in evidence.telling():
+    for v, rows, values in evidence.missing_with_odds():
         odds[v], number = np.unique(values, return_inverse=True)
         places.setdefault(v, []).append((rows, len(sets.get(v, ())) + number))
     few = sum(one.n_codes for one in distributions) <= FEW

@@ -20,7 +20,7 @@ from knothole.trees.ensemble import UNKNOWN_RECIPE, Ensemble, Nodes, nodes_of
 from knothole.trees.libraries import require_fitted
 from knothole.trees.links import IDENTITY, STEPS, Blend, Link, Member, Step
 from knothole.trees.pipelines.fold import folded
-from knothole.trees.pipelines.steps import Domain, Front, ProbeTable, Steps, domains_of
+from knothole.trees.pipelines.steps import Domain, ProbeTable, SteppedModel, Steps, domains_of
 from knothole.trees.read import read, write
 
 # ---- what a model is made of ---------------------------------------------------------------------
@@ -126,7 +126,7 @@ def read_over(model: Any, table: Any, native: bool = True) -> Ensemble:
         sends them to, and predictions were compared with the model's own.
     """
     rows = ProbeTable(table)
-    fronts = [Front.of(steps, end, table) for steps, end in ends(model)]
+    fronts = [SteppedModel.of(steps, end, table) for steps, end in ends(model)]
     domains = domains_of(rows, fronts)
     if native:
         _check_nan(rows, domains)

@@ -19,7 +19,7 @@ from knothole.arrays import Floats, Ints, Mask
 from knothole.columns.columns import Columns
 from knothole.errors import ReaderMismatch, UnsupportedModel
 from knothole.trees.ensemble import Ensemble, NodeList
-from knothole.trees.pipelines.steps import Domain, Front, ProbeTable, bisected, sources_of
+from knothole.trees.pipelines.steps import Domain, ProbeTable, SteppedModel, bisected, sources_of
 from knothole.trees.verify import probe_rows
 
 # The most nodes that repeated branches may lead to.
@@ -53,7 +53,9 @@ class RawSplits:
     missing_left: Mask
 
 
-def folded(rows: ProbeTable, fronts: Sequence[Front], domains: Sequence[Domain]) -> list[Ensemble]:
+def folded(
+    rows: ProbeTable, fronts: Sequence[SteppedModel], domains: Sequence[Domain]
+) -> list[Ensemble]:
     """One ensemble for each front, all over the columns of the domains."""
     columns = Columns(tuple(domain.column for domain in domains), named=rows.named)
     trees = []
@@ -65,7 +67,9 @@ def folded(rows: ProbeTable, fronts: Sequence[Front], domains: Sequence[Domain])
     return trees
 
 
-def _raw_splits(rows: ProbeTable, front: Front, f: int, domains: Sequence[Domain]) -> RawSplits:
+def _raw_splits(
+    rows: ProbeTable, front: SteppedModel, f: int, domains: Sequence[Domain]
+) -> RawSplits:
     splits = front.splits
     domain = sources_of(domains, f, splits.column)
     constant = splits.sides(domains[0].outputs[f][:1])[0]
@@ -103,7 +107,7 @@ def _raw_splits(rows: ProbeTable, front: Front, f: int, domains: Sequence[Domain
 
 def _points(
     rows: ProbeTable,
-    front: Front,
+    front: SteppedModel,
     domains: Sequence[Domain],
     domain: Ints,
     split: Ints,
@@ -135,7 +139,7 @@ def _points(
 class _FoldedTrees:
     """Builds the trees anew, node by node, with splits on raw columns."""
 
-    def __init__(self, front: Front, splits: RawSplits) -> None:
+    def __init__(self, front: SteppedModel, splits: RawSplits) -> None:
         self.model, self.of_node, self.splits = front.ensemble, front.splits.of_node, splits
         self.nodes = NodeList()
 
@@ -224,7 +228,7 @@ class _FoldedTrees:
 
 
 def _check(
-    rows: ProbeTable, front: Front, f: int, domains: Sequence[Domain], ensemble: Ensemble
+    rows: ProbeTable, front: SteppedModel, f: int, domains: Sequence[Domain], ensemble: Ensemble
 ) -> None:
     """Compare with the model: rows must reach the same leaves."""
     rng = np.random.default_rng(0)

@@ -155,7 +155,7 @@ LARGEST = np.finfo(np.float64).max
 
 
 @dataclass(frozen=True, eq=False)
-class Front:
+class SteppedModel:
     """A tree model (as an ensemble), and the fitted steps that rows go through before it."""
 
     steps: Steps
@@ -163,7 +163,7 @@ class Front:
     dense: bool = True  # False where a sparse table omits zeros, which the model takes for NaN
 
     @classmethod
-    def of(cls, steps: Steps, model: Any, table: Any) -> Front:
+    def of(cls, steps: Steps, model: Any, table: Any) -> SteppedModel:
         """From a model and its training table, which supplies names for hashed categories."""
         from scipy import sparse
 
@@ -317,7 +317,7 @@ class Domain:
         return self.column.kind is Kind.CATEGORICAL
 
 
-def domains_of(rows: ProbeTable, fronts: Sequence[Front]) -> list[Domain]:
+def domains_of(rows: ProbeTable, fronts: Sequence[SteppedModel]) -> list[Domain]:
     """The domains of all columns that reach a model, in the order of the table.
 
     Of a table without column names, all columns are returned, as positions stand for names.
@@ -345,7 +345,7 @@ def domains_of(rows: ProbeTable, fronts: Sequence[Front]) -> list[Domain]:
     return readable
 
 
-def _domain(rows: ProbeTable, fronts: Sequence[Front], position: int) -> tuple[Any, ...]:
+def _domain(rows: ProbeTable, fronts: Sequence[SteppedModel], position: int) -> tuple[Any, ...]:
     """The fields of a domain, without its position."""
     source = rows.sources[position]
     ask = _ColumnProbe(rows, fronts, position)
@@ -396,11 +396,11 @@ def _domain(rows: ProbeTable, fronts: Sequence[Front], position: int) -> tuple[A
 class _ColumnProbe:
     """Outputs of all fronts while one column is varied."""
 
-    def __init__(self, rows: ProbeTable, fronts: Sequence[Front], position: int) -> None:
+    def __init__(self, rows: ProbeTable, fronts: Sequence[SteppedModel], position: int) -> None:
         self.rows, self.fronts, self.position = rows, fronts, position
         self.problem = ""
 
-    def _of(self, front: Front, values: Any, bases: bool = False) -> Floats | None:
+    def _of(self, front: SteppedModel, values: Any, bases: bool = False) -> Floats | None:
         """Outputs for values in the first base row, or in every base row; None if refused."""
         position, rows = self.position, self.rows
         try:
@@ -457,7 +457,9 @@ class _ColumnProbe:
                 continue
             at, column = np.nonzero((outputs[:-1] < 0) & ~(outputs[1:] < 0))
 
-            def not_below(numbers: Floats, front: Front = front, column: Any = column) -> Mask:
+            def not_below(
+                numbers: Floats, front: SteppedModel = front, column: Any = column
+            ) -> Mask:
                 made = front(self.rows.table({self.position: numbers.ravel()}))
                 of_each = np.repeat(column, numbers.shape[1])
                 below = made[np.arange(numbers.size), of_each] < 0
@@ -528,7 +530,7 @@ def _unseen(source: TrainingColumn) -> Any:
     return "unseen" + "".join(map(str, known[:3])) if isinstance(known[0], str) else "unseen"
 
 
-def _check_apart(rows: ProbeTable, front: Front, depends: NDArray[np.bool_]) -> None:
+def _check_apart(rows: ProbeTable, front: SteppedModel, depends: NDArray[np.bool_]) -> None:
     """Refuse outputs that the trees split on and that depend on several columns."""
     mixed = np.zeros(depends.shape[1], dtype=np.bool_)
     mixed[front.splits.column] = True
@@ -543,7 +545,7 @@ def _check_apart(rows: ProbeTable, front: Front, depends: NDArray[np.bool_]) -> 
     )
 
 
-def _culprit(rows: ProbeTable, front: Front) -> str:
+def _culprit(rows: ProbeTable, front: SteppedModel) -> str:
     """Name the first step after which an output depends on several columns."""
     for n in range(1, len(front.steps) + 1):
         changed = []
@@ -567,7 +569,7 @@ def _named(step: Any, output: int) -> str:
     return type(step).__name__ if part is None else f"{type(part).__name__} ({inside[0]!r})"
 
 
-def _dense(front: Front, table: Any, steps: int) -> Any:
+def _dense(front: SteppedModel, table: Any, steps: int) -> Any:
     passed = front.passed(table, steps)
     return passed.to_numpy() if hasattr(passed, "to_numpy") else passed
 
