@@ -156,23 +156,30 @@ def cells_of(merged: Merged, density: Any) -> list[Cell]:
             if levels <= FEW_CELLS and v not in merged.classes:
                 found += [Cell(Within(v, codes=(code,)), float(code)) for code in range(levels)]
             continue
-        cuts = np.asarray(grid.cuts[v])
-        cuts = cuts[np.isfinite(cuts)]
-        if not len(cuts):
+        thresholds = np.asarray(grid.thresholds[v])
+        thresholds = thresholds[np.isfinite(thresholds)]
+        if not len(thresholds):
             continue
-        ends = np.concatenate([[-np.inf], cuts, [np.inf]])
-        inside = np.concatenate([np.nextafter(cuts[:1], -np.inf), cuts])
+        ends = np.concatenate([[-np.inf], thresholds, [np.inf]])
+        inside = np.concatenate([np.nextafter(thresholds[:1], -np.inf), thresholds])
         regions = [Within(v, *pair) for pair in pairwise(ends.tolist())]
         if len(regions) <= FEW_CELLS:
             found += map(Cell, regions, inside.tolist())
             continue
-        log_p = [density.log_evidence(nothing, [Within(v, high=cut)])[0] for cut in cuts.tolist()]
+        log_p = [
+            density.log_evidence(nothing, [Within(v, high=threshold)])[0]
+            for threshold in thresholds.tolist()
+        ]
         below = np.exp(np.array(log_p))
         low, high = np.flatnonzero(below <= ENDS), np.flatnonzero(below >= 1 - ENDS)
         if len(low):
-            found.append(Cell(Within(v, high=float(cuts[low[-1]])), float(inside[low[-1]]), True))
+            found.append(
+                Cell(Within(v, high=float(thresholds[low[-1]])), float(inside[low[-1]]), True)
+            )
         if len(high):
-            found.append(Cell(Within(v, low=float(cuts[high[0]])), float(cuts[high[0]]), True))
+            found.append(
+                Cell(Within(v, low=float(thresholds[high[0]])), float(thresholds[high[0]]), True)
+            )
     return found
 
 
