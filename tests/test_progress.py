@@ -175,7 +175,7 @@ def test_wrap_names_its_stages_and_says_how_much_is_done(monkeypatch, capsys):
     monkeypatch.setattr(progress, "MOMENT", 0.0)
     kh.wrap(model, X, X[:, 1], candidates)
     shown = stream.getvalue()
-    assert "wrapping: fit Mixture to all rows" in shown and "100%" in shown and " left" in shown
+    assert "wrapping: fit mixture to all rows" in shown and "100%" in shown and " left" in shown
 
 
 def test_a_narrow_terminal_cuts_what_is_going_on_and_not_the_times(monkeypatch):
@@ -183,6 +183,7 @@ def test_a_narrow_terminal_cuts_what_is_going_on_and_not_the_times(monkeypatch):
     stream.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
     with bar("wrapping", 100, verbose=True) as advance:
         advance("predict rows by clones of the model that have not seen them " * 2, 50)
     (line,) = {line for line in stream.getvalue().split("\r") if " 50% " in line}
