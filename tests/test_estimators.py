@@ -489,7 +489,8 @@ def test_displays_say_which_model_which_density_and_how_good(data):
     robust = kh.wrap(xgb_regressor().fit(trained, y), trained, y, [kh.Factorized(), mixture()])
     line = repr(robust)
     for part in ("XGBRegressor (XGBoost), 5 trees over 3 columns", "mixture with 4 components",
-                 "best of 2", "ahead of independent", "prior of losses, chosen on"):  # fmt: skip
+                 "best of 2 with a held-out RMSE of ", "(next: independent, ",
+                 "prior of losses, chosen on"):  # fmt: skip
         assert part in line
     page = robust._repr_html_()
     for part in ("XGBRegressor", "mixture with 4 components", "<summary>candidates</summary>",
