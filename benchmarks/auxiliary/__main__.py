@@ -31,7 +31,7 @@ def main() -> None:
     asked.runs.mkdir(parents=True, exist_ok=True)
     results = asked.output / "results"
     if asked.cost:
-        times = pd.DataFrame([cost(name, REPEATS[0]) for name in asked.tables])
+        times = pd.DataFrame([row for name in asked.tables for row in cost(name, REPEATS[0])])
         times.to_csv(results / "auxiliary_times.csv", index=False, float_format="%.6f")
     else:
         draws = [Draw(name, repeat) for repeat, name in product(asked.repeats, asked.tables)]

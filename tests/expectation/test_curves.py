@@ -14,7 +14,7 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.expectation.expectation import Expectation
 from knothole.sobol import GROUPS
 from knothole.trees.curves import Curves, reached, sample_quantiles
-from knothole.trees.read import read
+from knothole.trees.read import name_levels, read
 
 LEVELS = np.array([0.0, 0.1, 0.5, 0.77, 1.0])
 TOLERANCE = 1e-10
@@ -41,7 +41,7 @@ def quantile_forest(X, **settings):
 
 def asked(model, X, density, seed=0, **options):
     """A model under an exact density, rows with missing values, and all their completions."""
-    ensemble = read(model)
+    ensemble = name_levels(read(model), X)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fitted = EXACT[density](seed).fit(X, columns=ensemble.columns.describe(X))
