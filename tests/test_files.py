@@ -252,6 +252,40 @@ def test_pipes_and_links_with_the_name_of_a_temporary_file_are_left_alone(tmp_pa
     assert pipe.is_fifo() and link.is_symlink()
 
 
+LIMITED = """
+import re, resource, sys
+import numpy as np
+import knothole as kh
+from tests.test_cached import ROW, robust_model
+
+robust = robust_model()
+robust.save(sys.argv[1])
+expected = robust.predict(ROW)
+size = re.search(r"VmSize:\\s+(\\d+)", open("/proc/self/status").read())[1]
+resource.setrlimit(resource.RLIMIT_AS, (1024 * int(size) + 2**24,) * 2)
+for ask in (
+    lambda: robust.predict(np.full((10**7, 3), np.nan)),
+    lambda: robust.predict(np.full((10**5, 3), np.nan), quantiles=np.linspace(0, 1, 99)),
+):
+    try:
+        ask()
+        print("answered")
+    except MemoryError:
+        print("MemoryError")
+print(np.array_equal(kh.load(sys.argv[1]).predict(ROW), expected))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
+def test_a_limit_of_the_address_space_is_a_memory_error(tmp_path):
+    """What does not fit is refused, and the process goes on."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LIMITED, str(tmp_path / "x")],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "KNOTHOLE_THREADS": "1"},
+    )  # fmt: skip
+    assert done.stdout.split() == ["MemoryError", "MemoryError", "True"], done.stderr
+
+
 def test_a_save_survives_a_loss_of_power(tmp_path, monkeypatch):
     """The content is on the disk before it has its name, and the name before the save ends."""
     path, steps = tmp_path / "x", []

@@ -35,6 +35,21 @@ def test_one_thread_or_one_block_needs_no_pool():
     assert over_chunks(lambda *_: threading.current_thread(), 3, 3, threads=4) == [here]
 
 
+def test_a_thread_that_gets_no_memory_is_a_memory_error(monkeypatch):
+    """Under a limit of the address space it was a RuntimeError of Python's own."""
+
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", start)
+        with pytest.raises(MemoryError, match="2 were asked for"):
+            over_chunks(lambda *_: None, 4, 1, threads=2)
+        assert over_chunks(lambda start, _: start, 4, 1, threads=1) == [0, 1, 2, 3]
+    with pytest.raises(RuntimeError, match="of the work"):
+        over_chunks(lambda *_: exec("raise RuntimeError('of the work')"), 4, 1, threads=2)
+
+
 def test_an_error_in_a_block_reaches_the_caller():
     def work(start, stop):
         if start == 2:

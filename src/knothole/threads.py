@@ -22,6 +22,9 @@ from knothole.errors import InvalidInput
 
 T = TypeVar("T")
 
+# What Python says where a limit of memory or of processes allows no further thread.
+NO_THREAD = "can't start new thread"
+
 
 class Memory(threading.local):
     """Reusable working memory, separate for every thread; empty after unpickling."""
@@ -93,8 +96,15 @@ def over_chunks(
 
     if workers <= 1:
         return [one(bound) for bound in bounds]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(one, bounds))
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(one, bounds))
+    except RuntimeError as error:
+        if str(error) != NO_THREAD:
+            raise
+        raise MemoryError(
+            f"{error}: {workers} were asked for, and a limit of memory or processes allows fewer."
+        ) from error
 
 
 def even_size(n_rows: int, size: int, threads: int | None = None) -> int:

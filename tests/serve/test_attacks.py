@@ -199,6 +199,18 @@ def test_connections_beyond_the_limit_shut_nobody_out(robust, monkeypatch, caplo
     assert not caplog.records
 
 
+def test_what_is_no_http_is_refused_and_not_logged(robust, capfd):
+    """Each connection wrote a line into the log."""
+    with whatif(robust).start() as server:
+        port = int(server.url.rsplit(":", 1)[1].strip("/"))
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as one:
+                one.sendall(b"\x16\x03\x01 no HTTP\r\n\r\n")
+                assert one.recv(100).startswith(b"HTTP/1.1 400")
+        assert httpx.get(f"{server.url}health").json() == {"status": "ok"}
+    assert capfd.readouterr().err == ""
+
+
 def test_the_limit_leaves_files_to_open():
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:

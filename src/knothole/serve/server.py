@@ -134,8 +134,9 @@ def whatif(
         token = token or secrets.token_urlsafe(24)
     listening = _listen(host, port)
     answers_to = tuple(dict.fromkeys((*LOOPBACK, host, *known)))
+    # What is no HTTP is not logged: anyone who connects could fill the log.
     config = uvicorn.Config(
-        application(questions, answers_to, token), log_level="warning", access_log=False,
+        application(questions, answers_to, token), log_level="error", access_log=False,
         http=LimitedProtocol, server_header=False, lifespan="off", timeout_keep_alive=5,
         timeout_graceful_shutdown=2,
     )  # fmt: skip
