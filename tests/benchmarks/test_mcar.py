@@ -48,7 +48,11 @@ def test_the_mask_says_what_was_missing(imputer):
 def test_errors_are_over_natives_and_the_least_is_counted():
     found = mcar.ratios(made_up())
     assert (found[Native.name] == 1).all() and (found["knothole"] == 0.5).all()
-    for shown in mcar.tables(made_up()).values():
+    shown_by_mark = mcar.tables(made_up())
+    assert list(shown_by_mark) == ["training", "deployment", "target"]
+    assert "without y" in shown_by_mark["target"] and "native" not in shown_by_mark["target"]
+    for mark in ("training", "deployment"):
+        shown = shown_by_mark[mark]
         lines = {line.split(" | ")[0].strip("| "): line for line in shown.splitlines()}
         assert lines["knothole"] == "| knothole | 0.500 | 2 | 0.500 | 2 |"
         assert lines["MICE"] == "| MICE | 2.000 | 0 | 2.000 | 0 |"
