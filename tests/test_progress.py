@@ -1,9 +1,14 @@
 """One bar: a line now and then, or one of tqdm on a terminal."""
 
+import fcntl
 import io
 import logging
+import os
+import pty
 import re
+import struct
 import sys
+import termios
 import time
 from types import SimpleNamespace
 
@@ -179,13 +184,15 @@ def test_wrap_names_its_stages_and_says_how_much_is_done(monkeypatch, capsys):
 
 
 def test_a_narrow_terminal_cuts_what_is_going_on_and_not_the_times(monkeypatch):
-    stream = io.StringIO()
-    stream.isatty = lambda: True
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("LINES", "24")
-    with bar("wrapping", 100, verbose=True) as advance:
-        advance("predict rows by clones of the model that have not seen them " * 2, 50)
-    (line,) = {line for line in stream.getvalue().split("\r") if " 50% " in line}
-    assert " 50% " in line and " gone " in line and " left, wrapping: predict rows" in line
-    assert len(line.strip()) <= 80
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    with os.fdopen(slave, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        with bar("wrapping", 100, verbose=True) as advance:
+            advance("predict rows by clones of the model that have not seen them " * 2, 50)
+        stream.flush()
+        text = os.read(master, 1 << 16).decode()
+    os.close(master)
+    lines = [line for line in text.split("\r") if " 50% " in line]
+    assert lines and all(len(line.rstrip("\n")) <= 80 for line in lines)
+    assert all(" gone " in line and " left, wrapping: predict rows" in line for line in lines)
