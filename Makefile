@@ -3,7 +3,7 @@ BIN := .venv/bin
 DEMO := .venv/.demo
 STAMP := .venv/.installed
 DOCS := .venv/.docs
-OLDEST := tests/expectation/test_libraries.py tests/test_columns.py tests/cli/test_cli_commands.py tests/report/test_displays.py
+OLDEST := tests/expectation/test_libraries.py tests/test_columns.py tests/cli/test_cli_commands.py tests/report/test_displays.py tests/trees/test_interpret.py
 
 # What Python compiles is kept, whatever the shell says: a second process of a first run finds it.
 export PYTHONDONTWRITEBYTECODE :=
