@@ -18,6 +18,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import knothole as kh
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
+from knothole.inspection.acquisition import Acquisition
+from knothole.inspection.shapley import Explanation
 
 PARTITIONS = (1, 2, 7, 50)
 
@@ -93,9 +95,9 @@ QUESTIONS = {
 
 def parts_of(answer):
     """An answer as its parts that have rows."""
-    if isinstance(answer, (kh.inspection.shapley.Explanation,)):
+    if isinstance(answer, Explanation):
         return [answer.values, answer.errors, answer.data, answer.codes]
-    if isinstance(answer, kh.inspection.acquisition.Acquisition):
+    if isinstance(answer, Acquisition):
         return [answer.gain, answer.error, answer.per_cost, answer.best, answer.change, answer.plan]
     return list(answer) if isinstance(answer, tuple) else [answer]
 
