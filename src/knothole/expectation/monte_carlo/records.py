@@ -244,8 +244,8 @@ def slots_of(look: Lookup) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     position within its byte plus 256 times the number of the byte.
     """
     # A number has one row of masks more than thresholds, on either side.
-    n_cuts = np.where(look.n_levels > 0, 0, np.diff(look.offset) - 2)
-    first = np.append(0, np.cumsum(-(-n_cuts // PER_BYTE)))
+    n_thresholds = np.where(look.n_levels > 0, 0, np.diff(look.offset) - 2)
+    first = np.append(0, np.cumsum(-(-n_thresholds // PER_BYTE)))
     row = np.arange(look.offset[-1])
     variable = np.searchsorted(look.offset, row, side="right") - 1
     more, place = np.divmod(row - look.offset[variable] - 1, PER_BYTE)
