@@ -404,7 +404,9 @@ def test_a_density_of_ones_own(data):
     assert (error > 0).all()
     assert (abs(margin - model.predict(X).mean()) < 5 * error).all()
     assert "Resampler" in repr(robust)
-    with pytest.raises(InvalidInput, match="of your own cannot be asked"):
+    with pytest.raises(
+        InvalidInput, match="needs leaf probabilities, which a density of your own does not have"
+    ):
         robust.refit_leaves(X, y)
 
 

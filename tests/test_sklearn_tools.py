@@ -196,7 +196,9 @@ def test_a_mask_follows_the_names(regressor):
     expected = regressor.predict(INCOMPLETE)
     assert_array_equal(regressor.predict(turned, lost=mask), expected)
     assert_array_equal(regressor.predict(INCOMPLETE, lost=INCOMPLETE.isna().to_numpy()), expected)
-    with pytest.raises(InvalidInput, match=r"another order.*DataFrame of booleans"):
+    with pytest.raises(
+        InvalidInput, match=r"not those of the model in their order.*DataFrame of booleans"
+    ):
         regressor.predict(turned, lost=mask.to_numpy())
 
 
@@ -317,7 +319,7 @@ def test_densities_are_estimators_without_inheriting_from_scikit_learn():
     density = kh.Mixture(n_components=4, max_iter=300, random_state=0)
     copy = clone(density)
     assert copy is not density and copy.get_params() == density.get_params()
-    assert repr(copy) == "Mixture(max_iter=300, n_components=4, random_state=0)"
+    assert repr(copy) == "Mixture(n_components=4, max_iter=300, random_state=0)"
     assert copy.set_params(n_components=2) is copy and copy.n_components == 2
     with pytest.raises(InvalidInput, match="no parameter 'component'"):
         copy.set_params(component=1)

@@ -72,15 +72,15 @@ def test_the_table_of_what_is_exact(tables, name):
     for rows in (number, category):
         assert error(few, rows, "mean") == 0
     assert name != "GaussianMixture" or "a single number, or categories alone" in expected
-    assert leaves.startswith("exact" if few.expectation_.exact else "drawn")
+    assert leaves.startswith("exact" if few.expectation_.exact else "Monte Carlo")
 
     assert (error(few, several, "std") == 0) == std.startswith("exact up to 16 trees")
     more = wrapped(tables, name, "regressor", 17)
     assert error(more, several, "std") > 0
-    assert quantile == "drawn" and error(few, several, "quantile") > 0
+    assert quantile == "Monte Carlo" and error(few, several, "quantile") > 0
 
     boosted = wrapped(tables, name, "classifier", 20)
-    assert chance.startswith("drawn") and error(boosted, several, "probability") > 0
+    assert chance.startswith("Monte Carlo") and error(boosted, several, "probability") > 0
     alone = name == "Mixture"
     assert (error(boosted, number, "probability") == 0) == alone
     assert ("exact under mixtures where a single number is missing" in chance) or not alone

@@ -418,5 +418,5 @@ def test_pictures_and_tables(robust):
     assert sum(len(dots.get_offsets()) for dots in swarm.collections) == 4 * 30
     plt.close("all")
     page = found._repr_html_()
-    assert "Explanation(30 rows, 4 players, 1 outputs)" in page and "?: +0" in page
+    assert "Explanation of the prediction" in page and "?: +0" in page
     assert page.count("<tr") == 11

@@ -1,5 +1,7 @@
 """What a missing value means: every answer against the sum over all that may have happened."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,7 +22,7 @@ from tests.missingness.losses import (
 import knothole as kh
 from knothole.columns.columns import Column, Columns
 from knothole.columns.evidence import Evidence
-from knothole.errors import InvalidInput
+from knothole.errors import InvalidInput, ToleranceMissed
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import SHARE
 from knothole.inspection.acquisition import Gains
@@ -171,7 +173,11 @@ def test_drawn_margins_agree_with_enumeration(density, seed, prior):
     evidence = drawn.evidence_of(case.rows, case.lost)
     expected = enumerated(case, prior)
     std = np.array([each.std for each in expected])
-    for found in (drawn.margin(evidence)[0], drawn.moments(evidence).mean):
+    with warnings.catch_warnings():
+        # Rare values may leave spreads an error above the tolerance, after all draws.
+        warnings.simplefilter("ignore", ToleranceMissed)
+        answers = drawn.margin(evidence)[0], drawn.moments(evidence).mean
+    for found in answers:
         # As far off as 64 independent draws of a margin with this spread, at most.
         assert (np.abs(found - [each.mean for each in expected]) <= 6 * std / 8 + 1e-9).all()
     leaves = drawn.leaf_probabilities(evidence).toarray()

@@ -38,7 +38,7 @@ def test_errors_of_workers_are_told_as_here(cluster, files, capsys):
     arguments = ["predict", files / "model.knothole", files / "bad.csv", "--chunk", 30]
     arguments += ["-o", files / "out.csv"]
     told = refused(capsys, *arguments, "--scheduler", cluster.scheduler.address)
-    assert "partition 1: column 'b' must hold finite numbers" in told
+    assert "bad.csv: row 51, column 'b': must be a number; got inf" in told
     assert not (files / "out.csv").exists()
 
 

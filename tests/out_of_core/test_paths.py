@@ -191,7 +191,7 @@ def test_a_bad_value_names_the_part_and_the_column(tmp_path, frame, robust):
     bad = frame.copy()
     bad.loc[400, "rooms"] = np.inf
     bad.to_parquet(tmp_path / "bad.parquet")
-    told = r"partition 4: column 'rooms' must hold finite numbers"
+    told = r"bad.parquet: row 401, column 'rooms': must be a number; got inf"
     with pytest.raises(InvalidInput, match=told):
         robust.predict(tmp_path / "bad.parquet")
     with pytest.raises(InvalidInput, match=told):

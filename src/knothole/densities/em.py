@@ -327,6 +327,11 @@ class Learner(ABC):
         return self.training.n_init, SHORT
 
     @property
+    def starts_are_judged(self) -> bool:
+        """Whether held-out rows, where there are any, choose among the starts."""
+        return False
+
+    @property
     def steps_of_stages(self) -> int:
         """Steps of each stage on a part of the rows."""
         return SHORT
@@ -360,8 +365,9 @@ class Learner(ABC):
         starts = [few.start(size, prior, i) for i in range(number if size > 1 else 1)]
         parameters = starts[0]
         if len(starts) > 1:
-            runs = [few.train(start, prior, strength, short, held) for start in starts]
-            best = max(runs, key=lambda run: run.objective[-1] if held is None else run.held_out)
+            judges = held if few.starts_are_judged else None
+            runs = [few.train(start, prior, strength, short, judges) for start in starts]
+            best = max(runs, key=lambda run: run.objective[-1] if judges is None else run.held_out)
             parameters = best.parameters
         steps = self.steps_of_stages
         if few is not self and steps > short:

@@ -280,6 +280,11 @@ class GaussianLearner(Learner):
         return (max(number, STARTS), STEPS_OF_STARTS) if self.incomplete else (number, steps)
 
     @property
+    def starts_are_judged(self) -> bool:
+        """Where numbers are missing: the likelihood has maxima that other rows speak against."""
+        return self.incomplete
+
+    @property
     def steps_of_stages(self) -> int:
         """More where numbers are missing."""
         return STEPS_OF_STAGES if self.incomplete else super().steps_of_stages

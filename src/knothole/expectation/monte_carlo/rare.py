@@ -73,17 +73,29 @@ class Rare(NamedTuple):
     inside: Floats
     beside: Floats
 
-    def sums(self, link: Callable[[Floats], Floats], n: int, rows: int, power: int) -> Floats:
-        """Sums of m d^power over cells, (rows, answers); of common cells, what nets leave of m."""
+    def sums(
+        self, link: Callable[[Floats], Floats], n: int, value: Floats, *powers: int
+    ) -> tuple[Floats, list[Floats]]:
+        """Sums of m d^power over cells, (rows, answers), and the unit of d; of common cells, what
+        nets leave of m.
+
+        In units of a row's own, powers of two: so the fourth power of a large d is no infinity.
+        """
         values, own = link(self.inside), link(self.beside)
-        square: Floats = ((values - own.mean(axis=1, keepdims=True)) ** 2).mean(axis=1)
+        apart = np.abs(values - own.mean(axis=1, keepdims=True))
+        largest = np.abs(value)
+        np.maximum.at(largest, self.row, apart.max(axis=1, initial=0.0))
+        unit = np.ldexp(1.0, np.frexp(largest)[1] - 1)
+        square: Floats = ((apart / unit[self.row][:, None]) ** 2).mean(axis=1)
         # Each group meets a cell as often as it should, or once more.
         more = np.modf(n * self.mass / GROUPS)[0]
         weight = np.where(self.mass * n < ENOUGH, self.mass, GROUPS * more * (1 - more) / n)
-        part = weight[:, None] * square ** (power // 2)
-        out = np.zeros((rows, part.shape[1]))
-        np.add.at(out, self.row, part)
-        return out
+        sums = []
+        for power in powers:
+            out = np.zeros_like(unit)
+            np.add.at(out, self.row, weight[:, None] * square ** (power // 2))
+            sums.append(out)
+        return unit, sums
 
     def of(self, rows: NDArray[np.intp]) -> Rare:
         """Those of some rows, which are numbered anew."""
@@ -95,15 +107,16 @@ class Rare(NamedTuple):
 
     def error_of_mean(self, link: Callable[[Floats], Floats], n: int, value: Floats) -> Floats:
         """The least standard error of means of ``n`` draws."""
-        return np.asarray(np.sqrt(self.sums(link, n, len(value), 2) / n))
+        unit, (second,) = self.sums(link, n, value, 2)
+        return np.asarray(unit * np.sqrt(second / n))
 
     def error_of_std(self, link: Callable[[Floats], Floats], n: int, value: Floats) -> Floats:
         """The least standard error of standard deviations of ``n`` draws."""
-        variance = np.maximum(value**2, self.sums(link, n, len(value), 2))
-        error = np.sqrt(self.sums(link, n, len(value), 4) / n)
-        least = np.zeros_like(error)
-        np.divide(error, 2 * np.sqrt(variance), out=least, where=variance > 0)
-        return least
+        unit, (second, fourth) = self.sums(link, n, value, 2, 4)
+        variance = np.maximum((value / unit) ** 2, second)
+        least = np.zeros_like(unit)
+        np.divide(np.sqrt(fourth / n), 2 * np.sqrt(variance), out=least, where=variance > 0)
+        return np.asarray(unit * least)
 
     def error_of_both(self, link: Callable[[Floats], Floats], n: int, value: Floats) -> Floats:
         """Of means and standard deviations side by side."""
