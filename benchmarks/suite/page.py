@@ -129,7 +129,8 @@ def _ranks(suite: Suite) -> str:
     )
     lines += [
         "Relative error: divided by that of the cell's best method, geometric mean over cells.\n"
-        "Seconds: medians over datasets and repeats, on one thread; fitting includes training the model.\n",
+        "Seconds: medians over datasets and repeats, on one thread; fitting includes training the\n"
+        "model.\n",
         table(shown),
         "",
         _picture(suite, "times", "Error against time"),
@@ -144,9 +145,10 @@ def _critical(suite: Suite) -> str:
     alike = ", ".join(ranking.like_the_best())
     return (
         f"Methods are ranked on each of {ranking.datasets} datasets by their mean rank in its "
-        f"cells ({ranking.cells} that\nall methods ran, of {len(suite.cells)}). Mean ranks over datasets "
-        f"differ if they are {ranking.critical_difference:.2f} apart\n(Nemenyi, 5 %); Friedman's p "
-        f"is {p_value(ranking.p_value)}. Not significantly different from the best: {alike}.\n"
+        f"cells ({ranking.cells} that\nall methods ran, of {len(suite.cells)}). Mean ranks over "
+        f"datasets differ if they are {ranking.critical_difference:.2f} apart\n(Nemenyi, 5 %); "
+        f"Friedman's p is {p_value(ranking.p_value)}. Not significantly "
+        f"different from the best: {alike}.\n"
     )
 
 
