@@ -26,10 +26,10 @@ in [intervals.csv](results/intervals.csv) and
 [intervals_patterns.csv](results/intervals_patterns.csv).
 
 `robust.conformalize(X, y).predict_interval(X, confidence_level=0.9)`: how often it covers y, for
-each pattern of missing values, and how wide it is. Next to it stand both variants of CP-MDA
-(Zaffran et al. 2023, own small implementation) and one calibration for all patterns, each on the
-same *expected* predictions as knothole, and, as in their paper, on the model with *imputed* missing
-values (iterative ridge regression).
+each pattern of missing values, and how wide it is. It is compared with both variants of CP-MDA
+(Zaffran et al. 2023, in a small implementation of our own) and with one calibration for all
+patterns, each on the same *expected* predictions as knothole and, as in their paper, on
+the model with *imputed* missing values (iterative ridge regression).
 All share one XGBoost model (150 trees of depth 5) and the rows of a split:
 {sizes} for training, calibration and test (concrete: 515, 257 and 257).
 The density is GaussianMixture(8), learned from the training rows. Splits:
@@ -38,22 +38,22 @@ The density is GaussianMixture(8), learned from the training rows. Splits:
 Missing values are in calibration and test rows alike. *MCAR*: 20 % of the entries of half of the
 columns ("linear", the setting of that paper: of all ten). *MAR*: 30 % in half of the columns, by a
 logistic model of the others. *Outage*: every test row lacks one column, calibration rows are
-complete. The design was chosen on the splits with seeds from 100; what is shown here are
-others, and nothing was changed after they had been looked at.
+complete. The design was chosen on splits with seeds from 100. The results here are of other
+splits, and nothing was changed after they had been seen.
 
 - **coverage** of 90 % intervals over all test rows, and its standard error over splits.
 - **patterns** with at least {frequent} test rows over all splits; the smallest coverage among them,
   with its standard error (splits as clusters, at least that of independent rows); how many are
-  below 88 %, next to how many such errors would put there if all were covered at 90 % exactly.
+  below 88 %, and how many would be by chance if all were covered at 90 % exactly.
 - **width**: mean over the rows, as a multiple of knothole's for the same rows, and its standard
-  error over splits. An interval without end counts as the range of y. CP-MDA-Nested costs a
+  error over splits. An infinite interval counts as the range of y. CP-MDA-Nested costs a
   prediction for each pair of patterns: it answers the first {nested} test rows of a split only.
 - **valid**: a mean coverage of at least 89 %, and no more patterns below 88 % than chance
   explains (at 1 %).
 
 Under MCAR and outages the promise is exact for every pattern. Under MAR it is for patterns that
-have 200 calibration rows of their own; rarer ones rest on rows that were hidden afterwards,
-weighted by how probable the pattern is for them.
+have 200 calibration rows of their own; rarer ones rest on rows whose values were hidden
+afterwards, weighted by how probable the pattern is for them.
 
 {verdict}
 
@@ -176,7 +176,7 @@ def verdict(summary: pd.DataFrame, patterns: pd.DataFrame) -> str:
             f"{_below_by_kind(own)}. The smallest where there are some: "
             f"{_listed(below, 'smallest')}.",
             *_in_every_split(patterns[patterns["rows_a_split"] >= FREQUENT]),
-            f"- {len(rivals)} times a rival is valid. It is narrower than knothole "
+            f"- {len(rivals)} times another method is valid. It is narrower than knothole "
             f"{len(narrower)} times, {len(clearly)} times by more than two standard errors: "
             f"{_listed(narrower, 'width')}.",
         ]

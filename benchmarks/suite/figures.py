@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
     from matplotlib.transforms import Bbox
 
-# What the picture of errors by dataset shows: scenarios, and rivals that users would pick.
+# What the picture of errors by dataset shows: scenarios, and methods that users would pick.
 PANELS = {
     "MCAR 30 %": "30 % of the entries missing",
     "outage of column 1": "the most important column lost",
@@ -183,7 +183,7 @@ def _within(box: Bbox, frame: Bbox) -> bool:
 
 
 def tables(errors: pd.DataFrame, title: str) -> Figure:
-    """Rivals' errors over ours, a row for each dataset: on the left of the line they are better.
+    """Other methods' errors over ours, a row a dataset: left of the line they are better.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def tables(errors: pd.DataFrame, title: str) -> Figure:
 
 
 def duels(tallies: Mapping[str, pd.DataFrame], title: str, goal: float | None = None) -> Figure:
-    """Cells won, tied and lost, a bar for each rival; a panel for each peer of ours.
+    """Cells won, tied and lost, a bar for each method; a panel for each peer of ours.
 
     Parameters
     ----------

@@ -74,16 +74,16 @@ def _head() -> str:
 
 Written by `make suite`; every number is from a file in `docs/results`. A *cell*
 is a dataset in a scenario. Its error is the RMSE of a regression, the log loss of a classification,
-averaged over the repeats. All peers see the same splits, the same missing values and the same
-XGBoost settings, chosen beforehand; nothing is tuned by hand. Where only deployment has
-missing values, peers marked \\* are told how they will come, and train a model for it.
+averaged over the repeats. All methods see the same splits, the same missing values and the same
+XGBoost settings, which were fixed beforehand and not optimised. Where values are missing at
+deployment only, methods marked \\* are told how they will go missing, and train a model for it.
 
 *knothole* is what `wrap(model, X, y)` gives by default: the model's leaves stay as they are, and
 in a column that had missing values in training, what a missing value means is inferred row by row.
 *knothole refitted*, where training has missing values, is `wrap(model, X, y,
-nan_policy="lost").refit_leaves(X, y)`: leaf values learned anew, conditioned on the target, and for
-regressions moved on to the deployed error. That last step was designed on samples of five of these
-tables, so that its share in the result is not a blind one.
+nan_policy="lost").refit_leaves(X, y)`: leaf values are learned again, conditioned on the target.
+Those of regressions then move on to the least error of the deployed predictions. This last step was
+designed on samples of five of these tables, so its part of the result is not an independent test.
 """
 
 
@@ -118,7 +118,7 @@ def _ranks(suite: Suite) -> str:
     overview = suite.overview
     shown = pd.DataFrame(
         {
-            "peer": [_name(suite, peer) for peer in overview.index],
+            "method": [_name(suite, peer) for peer in overview.index],
             "mean rank": overview["mean_rank"].map("{:.2f}".format).to_numpy(),
             "relative error": overview["relative_error"].map(number).to_numpy(),
             "mean AUC": overview["auc"].map(number).to_numpy(),
@@ -128,8 +128,9 @@ def _ranks(suite: Suite) -> str:
         }
     )
     lines += [
-        "Relative error: over that of the cell's best peer, geometric mean over cells. Seconds:\n"
-        "median over datasets and repeats, on one thread; to fit includes training the model.\n",
+        "Relative error: divided by that of the cell's best method, geometric mean over cells.\n"
+        "Seconds: medians over datasets and repeats, on one thread; fitting includes training the\n"
+        "model.\n",
         table(shown),
         "",
         _picture(suite, "times", "Error against time"),
@@ -143,16 +144,17 @@ def _critical(suite: Suite) -> str:
         return ""
     alike = ", ".join(ranking.like_the_best())
     return (
-        f"Peers are ranked on each of {ranking.datasets} datasets by their mean rank in its cells "
-        f"({ranking.cells} that\nall peers ran, of {len(suite.cells)}). Mean ranks over datasets "
-        f"differ if they are {ranking.critical_difference:.2f} apart\n(Nemenyi, 5 %); Friedman's p "
-        f"is {p_value(ranking.p_value)}. Not told from the best by that: {alike}.\n"
+        f"Methods are ranked on each of {ranking.datasets} datasets by their mean rank in its "
+        f"cells ({ranking.cells} that\nall methods ran, of {len(suite.cells)}). Mean ranks over "
+        f"datasets differ if they are {ranking.critical_difference:.2f} apart\n(Nemenyi, 5 %); "
+        f"Friedman's p is {p_value(ranking.p_value)}. Not significantly "
+        f"different from the best: {alike}.\n"
     )
 
 
 def _duels(suite: Suite) -> str:
     lines = [
-        "### Against each rival\n",
+        "### Against each other method\n",
         "Cells won / tied / lost by a paired t-test at 5 % over groups of test rows of all\n"
         "repeats, no row in two of them, and the share without a loss.\n",
         _picture(suite, "duels", "Wins, ties and losses"),
@@ -162,7 +164,7 @@ def _duels(suite: Suite) -> str:
         counts = tally[["win", "tie", "loss"]].astype(str).agg(" / ".join, axis=1)
         columns[own] = counts + " (" + tally["win_or_tie"].map(percent) + ")"
     shown = pd.DataFrame(columns).loc[next(iter(suite.tallies.values())).index]
-    shown.insert(0, "rival", [_name(suite, name) for name in shown.index])
+    shown.insert(0, "method", [_name(suite, name) for name in shown.index])
     lines += [
         table(shown),
         "",
@@ -177,16 +179,16 @@ def _duels(suite: Suite) -> str:
             + by["p_value"].map(p_value)
         )
     once = pd.DataFrame(columns).reindex(shown.index)
-    once.insert(0, "rival", shown["rival"])
+    once.insert(0, "method", shown["method"])
     return "\n".join([*lines, table(once), ""])
 
 
 def _groups(suite: Suite) -> str:
     lines = [
-        "### By the way missing values come\n",
-        "Duels that are no loss; errors over those of the cell's best rival, whichever that is:\n"
-        "geometric mean, largest, and cells where it is above 1.03. *natural*: tables that have\n"
-        "missing values of their own, which are in the other groups too.\n",
+        "### By the way values go missing\n",
+        "Comparisons without a loss; errors divided by those of the cell's best other method:\n"
+        "geometric mean, largest, and cells where the ratio is above 1.03. *natural*: tables\n"
+        "that have missing values of their own, which are in the other groups too.\n",
     ]
     rows = [
         {
@@ -194,7 +196,7 @@ def _groups(suite: Suite) -> str:
             "ours": own,
             "cells": f"{group['cells']:g}",
             "no loss": percent(group["win_or_tie"]),
-            "over the best": f"{group['ratio']:.3f}",
+            "to the best": f"{group['ratio']:.3f}",
             "largest": f"{group['largest']:.3f}",
             "above 1.03": f"{group['cells_behind']:g}",
         }
@@ -208,7 +210,7 @@ def _errors(suite: Suite) -> str:
     order = [peer for peer in suite.overview.index if peer in suite.errors]
     lines = ["### Errors\n"]
     if _by_dataset(suite):
-        lines += [_picture(suite, "tables", "Errors of rivals over ours, by dataset")]
+        lines += [_picture(suite, "tables", "Errors of other methods relative to knothole's")]
     lines += ["RMSE or log loss, the smallest bold.\n"]
     lines += [_by_cell(suite, suite.errors[order], suite.errors.min(axis=1)), ""]
     auc = suite.contest.pivot_table(index=CELL, columns="peer", values="auc")
@@ -237,18 +239,18 @@ def _losses(suite: Suite) -> Iterator[str]:
         lost = lost.loc[gap.index]
         told = sum(_informed(suite, rival) for rival in lost["rival"])
         also = (
-            f", {told} of them against rivals that are told how values go missing (\\*)"
+            f", {told} of them against methods that are told how values go missing (\\*)"
             if told
             else ""
         )
-        yield f"{len(lost)} of {len(fought)} duels{also}. The farthest behind first.\n"
+        yield f"{len(lost)} of {len(fought)} comparisons{also}. The largest difference first.\n"
         shown = pd.DataFrame(
             {
                 "dataset": lost["dataset"],
                 "scenario": lost["scenario"],
-                "rival": [_name(suite, rival) for rival in lost["rival"]],
+                "against": [_name(suite, rival) for rival in lost["rival"]],
                 own: lost["error"].map(number),
-                "rival's": lost["rival_error"].map(number),
+                "its error": lost["rival_error"].map(number),
                 "behind": gap.map(lambda part: f"{100 * part:.1f} %" if np.isfinite(part) else ""),
                 "p": lost["p_value"].map(p_value),
             }

@@ -105,12 +105,12 @@ class Suite:
 
     @property
     def by_dataset(self) -> dict[str, pd.DataFrame]:
-        """Of each of our peers, how it does against each rival where a dataset counts once."""
+        """Of each of our peers, how it does against each other one where a dataset counts once."""
         return {name: analysis.by_dataset(duels) for name, duels in self.duels.items()}
 
     @cached_property
     def tallies(self) -> dict[str, pd.DataFrame]:
-        """Of each of our peers, wins, ties and losses against each rival, the hardest first."""
+        """Of each of our peers, wins, ties and losses against each other one, the hardest first."""
         return {name: analysis.tally(duels) for name, duels in self.duels.items()}
 
 

@@ -12,7 +12,7 @@ from benchmarks.markdown import p_value, percent
 from benchmarks.suite.analysis import Ranking
 from benchmarks.suite.peers.roster import OWN
 
-#: Share of cells without a loss that is asked for: against each rival, and against the model alone.
+#: Share of cells without a loss that is asked for: against each other method; the model alone.
 AGAINST_EACH = {"deployment": 0.97, "same": 0.95, "changed": 0.95}
 AGAINST_NATIVE = {"same": 0.80, "changed": 0.95}
 NATIVE = "native"
@@ -50,7 +50,7 @@ def verdicts(
     ranking : Ranking, optional
         None where there is too little to rank.
     tallies : mapping
-        From our peers to their wins, ties and losses against each rival.
+        From our peers to their wins, ties and losses against each other method.
     by_dataset : mapping
         From our peers to :func:`~benchmarks.suite.analysis.by_dataset`.
     corrections : DataFrame
@@ -69,12 +69,12 @@ def best_mean_rank(ranking: Ranking | None) -> Verdict:
     """Whether one of ours has the best mean rank of all."""
     claim = "best mean rank of all methods"
     if ranking is None:
-        return Verdict(claim, None, "fewer than two cells that all peers ran")
+        return Verdict(claim, None, "fewer than two cells that all methods ran")
     ranks = {str(name): float(rank) for name, rank in ranking.mean_rank.items()}
     ours = min((name for name in ranks if name in OWN), key=ranks.__getitem__, default=None)
     rival = min((name for name in ranks if name not in OWN), key=ranks.__getitem__, default=None)
     if ours is None or rival is None:
-        return Verdict(claim, None, "it takes knothole and a rival")
+        return Verdict(claim, None, "needs knothole and another method")
     apart = abs(ranks[ours] - ranks[rival]) > ranking.critical_difference
     figures = f"{ours} {ranks[ours]:.2f}, {rival} {ranks[rival]:.2f}; they "
     figures += "differ" if apart else "cannot be told apart"
@@ -82,10 +82,10 @@ def best_mean_rank(ranking: Ranking | None) -> Verdict:
 
 
 def better_by_dataset(peer: str, found: pd.DataFrame) -> Verdict:
-    """Whether a peer of ours has the smaller errors, over datasets, against every single rival."""
-    claim = f"{peer}: smaller errors than each rival, every dataset counted once"
+    """Whether a peer of ours has the smaller errors, over datasets, against every other method."""
+    claim = f"{peer}: smaller errors than each other method, every dataset counted once"
     if found.empty:
-        return Verdict(claim, None, "no rival was run")
+        return Verdict(claim, None, "no other method was run")
     short = found[(found["p_value"] >= LEVEL) | (found["ratio"] >= 1)]
     hardest = (found if short.empty else short).sort_values("p_value", ascending=False)
     figures = ", ".join(
@@ -98,10 +98,10 @@ def better_by_dataset(peer: str, found: pd.DataFrame) -> Verdict:
 
 
 def against_each(peer: str, tally: pd.DataFrame, goal: float) -> Verdict:
-    """Whether a peer of ours has no loss in enough cells, against every single rival."""
-    claim = f"{peer}: a win or tie in at least {percent(goal)} of cells against each rival"
+    """Whether a peer of ours has no loss in enough cells, against every other method."""
+    claim = f"{peer}: no loss in at least {percent(goal)} of cells against each other method"
     if not set(tally.index) - {NATIVE}:
-        return Verdict(claim, None, f"no rival but {NATIVE} was run")
+        return Verdict(claim, None, f"no other method but {NATIVE} was run")
     short = tally[tally["win_or_tie"] < goal]
     if short.empty:
         return Verdict(claim, True, f"the hardest is {_shares(tally.head(1))}")
@@ -110,7 +110,7 @@ def against_each(peer: str, tally: pd.DataFrame, goal: float) -> Verdict:
 
 def against_native(peer: str, tally: pd.DataFrame, goal: float) -> Verdict:
     """Whether a peer of ours has no loss in enough cells against the model's own way with NaN."""
-    claim = f"{peer}: a win or tie in at least {percent(goal)} of cells against {NATIVE}"
+    claim = f"{peer}: no loss in at least {percent(goal)} of cells against {NATIVE}"
     if NATIVE not in tally.index:
         return Verdict(claim, None, f"{NATIVE} was not run")
     share = float(tally["win_or_tie"][NATIVE])

@@ -1,4 +1,4 @@
-"""The rivals of our intervals, on predictions that can be followed by hand; and the page."""
+"""Other methods of intervals, on predictions that can be followed by hand; and the page."""
 
 import numpy as np
 import pandas as pd
@@ -60,7 +60,7 @@ def test_made_tables_and_their_missing_values(missing):
 
 
 def test_page_says_what_was_missed(tmp_path):
-    """Two splits: one pattern at 70 %, and a rival that is valid and half as wide."""
+    """Two splits: one pattern at 70 %, and another method, valid and half as wide."""
     lines = []
     for seed in (0, 1):
         for method, covered in (("knothole", (920, 700)), ("CP-MDA-Exact, expected", (900, 900))):

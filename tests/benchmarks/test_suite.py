@@ -42,12 +42,14 @@ def test_a_suite_that_wins_everywhere():
     best, by_dataset, each = said(made_up(WINS))
     # Three datasets can never be enough for Wilcoxon's test.
     assert by_dataset.startswith(
-        "knothole: smaller errors than each rival, every dataset counted once: **no** (Wilcoxon, "
-        "Holm; not shown against"
+        "knothole: smaller errors than each other method, every dataset counted once: **no** "
+        "(Wilcoxon, Holm; not shown against"
     )
     assert "retrained x8 0.833 of its error, ahead on 3 of 3, p 0.75" in by_dataset
     assert best.startswith("best mean rank of all methods: **yes** (knothole 1.00, retrained x8")
-    assert each.startswith("knothole: a win or tie in at least 97 % of cells against each rival: ")
+    assert each.startswith(
+        "knothole: no loss in at least 97 % of cells against each other method: "
+    )
     assert "**yes**" in each and "100 %" in each
 
 
@@ -62,7 +64,7 @@ def test_a_suite_that_loses_says_against_whom_and_how_often():
 
 
 def test_a_correction_is_held_against_none_and_takes_no_rank():
-    """A cell that is worse by more than half a per cent is named; the uncorrected is no rival."""
+    """A cell that is worse by more than half a per cent is named."""
     plain = {roster.UNCORRECTED: 1.004}
     made = made_up(WINS | plain)
     *others, harm = said(made)
@@ -85,14 +87,16 @@ def test_with_missing_values_in_training_both_of_ours_are_held_against_native(se
     errors = {"knothole": 1.5, "knothole refitted": 1.0, "native": 1.2}
     made = made_up(errors, setting)
     best, _, _, *each, plain, refitted = said(made)
-    assert all(claim.endswith("**not measured** (no rival but native was run).") for claim in each)
-    with_rival = said(made_up(errors | {"median": 1.3}, setting))
-    assert [claim.split(" (")[0] for claim in with_rival[3:5]] == [
-        f"{name}: a win or tie in at least 95 % of cells against each rival: **{word}**"
+    assert all(
+        claim.endswith("**not measured** (no other method but native was run).") for claim in each
+    )
+    with_another = said(made_up(errors | {"median": 1.3}, setting))
+    assert [claim.split(" (")[0] for claim in with_another[3:5]] == [
+        f"{name}: no loss in at least 95 % of cells against each other method: **{word}**"
         for name, word in (("knothole", "no"), ("knothole refitted", "yes"))
     ]
     assert "**yes** (knothole refitted 1.00, native 2.00" in best
-    claim = f"a win or tie in at least {goal} % of cells against native"
+    claim = f"no loss in at least {goal} % of cells against native"
     assert plain == f"knothole: {claim}: **no** (0 %)."
     assert refitted == f"knothole refitted: {claim}: **yes** (100 %)."
     # Two of three cells are enough for neither goal.
@@ -105,15 +109,15 @@ def test_what_was_not_run_is_not_claimed():
     assert native.endswith("**not measured** (native was not run).")
     assert "**yes**" in best
     assert said(made_up({"knothole": 1.0}))[0].endswith(
-        "**not measured** (fewer than two cells that all peers ran)."
+        "**not measured** (fewer than two cells that all methods ran)."
     )
     both = said(made_up({"knothole": 1.0, "knothole refitted": 1.0}, "same"))
     assert both == [
-        "best mean rank of all methods: **not measured** (it takes knothole and a rival)."
+        "best mean rank of all methods: **not measured** (needs knothole and another method)."
     ]
 
 
-def test_our_own_peers_are_no_rivals_of_each_other():
+def test_our_own_methods_are_not_compared_with_each_other():
     made = made_up({"knothole": 1.5, "knothole refitted": 1.0, "native": 1.2}, "same")
     assert all(list(tally.index) == ["native"] for tally in made.tallies.values())
 
@@ -140,7 +144,9 @@ def test_a_page_of_several_settings_is_written_from_its_files(tmp_path):
 
 def test_a_page_says_where_knothole_loses(tmp_path):
     page = written(tmp_path, made_up(WINS, titanic={"knothole": 1.25}))
-    assert "7 of 63 duels, 7 of them against rivals that are told how values go missing" in page
+    assert (
+        "7 of 63 comparisons, 7 of them against methods that are told how values go missing" in page
+    )
     row = r"| titanic | MCAR 10 % | retrained x8\* | 1.250 | 1.200 | 4.2 % | < 0.0001 |"
     assert row in page
     assert "| abalone | MCAR 10 % | retrained x8" not in page
@@ -157,7 +163,7 @@ def test_a_page_has_errors_auc_times_and_what_was_skipped(tmp_path):
     assert "| titanic | MAR 30 % | **1.000** | 0.8333 | 0.7692 | 0.6667 |" in page  # AUC
     assert "| **knothole** | 1.00 | 1.000 | 1.000 | 1.0 | 0.10 | 0 |" in page
     assert (
-        "on each of 3 datasets by their mean rank in its cells (21 that\nall peers ran, of 21)"
+        "on each of 3 datasets by their mean rank in its cells (21 that\nall methods ran, of 21)"
         in page
     )
     assert "| native | 0.667, 3 of 3, p 0.75 |" in page

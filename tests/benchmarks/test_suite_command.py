@@ -57,7 +57,7 @@ def test_a_run_prints_draws_and_writes_its_page(tmp_path, capsys):
     )
     both = (docs / "suite.md").read_text()
     assert "## Missing values at deployment only" in both and "by the same mechanism\n" in both
-    assert "knothole refitted: a win or tie in at least 80 % of cells against native" in both
+    assert "knothole refitted: no loss in at least 80 % of cells against native" in both
     # Another process writes the same page from the folder of the run alone.
     (docs / "suite.md").unlink()
     done = in_subprocess(

@@ -42,7 +42,7 @@ def test_every_picture_is_a_png():
         assert data == pictures.png(figure)
 
 
-def test_tables_show_rivals_on_the_side_of_the_better():
+def test_tables_show_methods_on_the_side_of_the_better():
     made = made_up(ERRORS, titanic={"native": 0.1})
     panels = drawing.tables(made.errors, "Errors").axes
     assert [axes.get_title(loc="left") for axes in panels] == list(drawing.PANELS.values())
