@@ -62,7 +62,7 @@ class PredictionLoss:
 
     def __call__(self, density: Density, part: HeldOut) -> Floats:
         """Losses of the held-out rows."""
-        expectation = Expectation.of(self.ensemble, density, tol=None, spread=self.spread)
+        expectation = Expectation.of(self.ensemble, density, spread=self.spread).rough
         # It is known which values were hidden: their meaning need not be inferred.
         evidence = density.extended(density.columns_.evidence(part.matrix, part.missing_mask), None)
         return self.measure(expectation.predict(evidence)[0], self.truth[part.held])

@@ -104,6 +104,7 @@ class Expectation:
     exact_engine: EngineMaker | None  # None where expectations are by Monte Carlo
     given_spread: Spread | None = None  # None: estimated from rows drawn from the density
     source: Expectation | None = None  # same trees and density, whose tables are reused
+    compared: bool = False  # whether answers are compared with each other, and errors are not told
 
     @classmethod
     def of(
@@ -206,8 +207,8 @@ class Expectation:
 
     @cached_property
     def rough(self) -> Expectation:
-        """The same with only the first draws: for many rows at low precision."""
-        return replace(self, tol=None, source=self)
+        """The same with only the first draws, whose errors nobody asks for: for comparisons."""
+        return replace(self, tol=None, source=self, compared=True)
 
     @cached_property
     def spread(self) -> Spread:
@@ -220,7 +221,7 @@ class Expectation:
         return self.given_spread or _spread_under(engine)
 
     def _tolerance(self, unit: Floats) -> Tolerance:
-        return tolerance_of(unit, self.tol)
+        return tolerance_of(unit, self.tol)._replace(rare=not self.compared)
 
     @cached_property
     def used(self) -> Ints:

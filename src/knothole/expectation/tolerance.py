@@ -72,10 +72,11 @@ class Tolerance(NamedTuple):
     unit: Floats
     share: float
     allowed: Floats  # the largest standard error of each answer
+    rare: bool = True  # whether errors include rare values that draws may have missed
 
     def repeated(self, n: int) -> Tolerance:
         """For ``n`` answers of each output, grouped by output."""
-        return tolerance_of(np.tile(self.unit, n), self.share)
+        return tolerance_of(np.tile(self.unit, n), self.share)._replace(rare=self.rare)
 
 
 def tolerance_of(unit: Floats, share: float | None) -> Tolerance:

@@ -414,7 +414,7 @@ class MonteCarloEngine(Engine):
         many words. No error is larger than the ``change`` that missing values can make, and none
         smaller than what ``least`` tells of values that draws hardly meet.
         """
-        rare = None if least is None else self._rare(evidence, WORD * first)
+        rare = self._rare(evidence, WORD * first) if least is not None and tolerance.rare else None
 
         def collected(rows: NDArray[np.intp], words: range) -> Floats:
             step = self._rows_at_once(len(words))

@@ -13,6 +13,7 @@ of a net meets it ``n m / 8`` times, rounded up or down at random, and all may b
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -179,19 +180,20 @@ def cells_of(merged: Merged, density: Any) -> list[Cell]:
         if len(regions) <= FEW_CELLS:
             found += map(Cell, regions, inside.tolist())
             continue
-        log_p = [
-            density.log_evidence(nothing, [Within(v, high=threshold)])[0]
-            for threshold in thresholds.tolist()
-        ]
-        below = np.exp(np.array(log_p))
-        low, high = np.flatnonzero(below <= ENDS), np.flatnonzero(below >= 1 - ENDS)
-        if len(low):
+
+        def below(threshold: float, v: int = v) -> float:
+            return float(np.exp(density.log_evidence(nothing, [Within(v, high=threshold)])[0]))
+
+        # Few of the thresholds are asked about: their probabilities ascend.
+        low = bisect_right(thresholds, ENDS, key=below)
+        high = bisect_left(thresholds, 1 - ENDS, key=below)
+        if low:
             found.append(
-                Cell(Within(v, high=float(thresholds[low[-1]])), float(inside[low[-1]]), True)
+                Cell(Within(v, high=float(thresholds[low - 1])), float(inside[low - 1]), True)
             )
-        if len(high):
+        if high < len(thresholds):
             found.append(
-                Cell(Within(v, low=float(thresholds[high[0]])), float(thresholds[high[0]]), True)
+                Cell(Within(v, low=float(thresholds[high])), float(thresholds[high]), True)
             )
     return found
 
