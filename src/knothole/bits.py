@@ -104,8 +104,3 @@ def unpack(words: Words, n_levels: int) -> Mask:
 def unpack_at(words: Words, start: NDArray[Any], n_levels: int) -> Mask:
     """The sets that begin at ``start`` in an array of words, (sets, levels)."""
     return unpack(words[start[:, None] + np.arange(set_words(n_levels))], n_levels)
-
-
-def has(words: Words, start: int, code: int) -> bool:
-    """Whether the set that begins at ``start`` contains a code."""
-    return bool(words[start + (code >> 6)] >> np.uint64(code & 63) & np.uint64(1))

@@ -20,15 +20,6 @@ def is_classifier(ensemble: Ensemble) -> bool:
     return ensemble.classes is not None
 
 
-def require_regressor(ensemble: Ensemble, what: str) -> None:
-    """Refuse a call that makes sense only for regressors."""
-    if is_classifier(ensemble):
-        raise InvalidInput(
-            f"{what}: the model is a classifier, which says how sure it is by probabilities; use "
-            f"predict_proba."
-        )
-
-
 # Kinds of model without a numeric target, and what to do instead.
 WITHOUT_TARGET = {
     "anomaly": "an isolation forest has no target",
