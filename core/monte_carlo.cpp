@@ -50,7 +50,9 @@ void fill_masks(const double* x, const double* draws, Index n_draws, Index first
         for (Index lane = 0; lane < lanes; ++lane) {
             const double* values = draws + v * n_draws + (first_word + lane) * WORD;
             if (look.n_levels(v) > 0) {
-                for (Index draw = 0; draw < WORD; ++draw) masks[LANES * (first + Index(values[draw])) + lane] |= Word(1) << draw;
+                const double last = double(stop - first - 1);  // codes beyond it, of wrong arrays, are taken for it
+                for (Index draw = 0; draw < WORD; ++draw)
+                    masks[LANES * (first + Index(std::max(0.0, std::min(last, values[draw])))) + lane] |= Word(1) << draw;
                 continue;
             }
             std::uint32_t found[WORD];

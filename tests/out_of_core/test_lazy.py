@@ -305,6 +305,6 @@ def test_a_worker_that_is_killed_changes_nothing(cluster, models, rows):
     killer.start()
     found = lazy.compute()
     killer.join()
-    cluster.wait_for_workers(2)
+    cluster.wait_for_workers(2, timeout=60)
     assert victim not in cluster.run(os.getpid).values()
     pd.testing.assert_series_equal(found, models.regressor.predict(rows))

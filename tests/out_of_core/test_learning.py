@@ -258,7 +258,7 @@ def test_a_worker_that_is_killed_while_learning_changes_nothing(cluster, on_one_
     killer.start()
     found = DENSITIES["Mixture"]().fit(slow)
     killer.join()
-    cluster.wait_for_workers(2)
+    cluster.wait_for_workers(2, timeout=60)
     assert killed and killed[0] not in cluster.run(os.getpid).values()
     close(found, on_one_machine["Mixture"])
     nothing_is_left(cluster)

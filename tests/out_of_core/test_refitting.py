@@ -111,7 +111,7 @@ def test_a_worker_that_is_killed_while_refitting_changes_nothing(cluster, models
     killer.start()
     found = robust.refit_leaves(slow[list("abc")], slow["y"], **options)
     killer.join()
-    cluster.wait_for_workers(2)
+    cluster.wait_for_workers(2, timeout=60)
     assert victim not in cluster.run(os.getpid).values()
     expected = robust.refit_leaves(X, y, **options)
     np.testing.assert_allclose(found.ensemble_.value, expected.ensemble_.value, rtol=1e-8)

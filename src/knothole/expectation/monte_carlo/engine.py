@@ -28,7 +28,6 @@ from knothole.densities.base import draw
 from knothole.densities.mixture.density import Mixture
 from knothole.expectation.engine import ENTRIES, Engine, Entries, Moments, weighted_values
 from knothole.expectation.monte_carlo.rare import (
-    FAR,
     PAIRS_AT_ONCE,
     Cell,
     LeastError,
@@ -442,20 +441,7 @@ class MonteCarloEngine(Engine):
     @cached_property
     def rare_cells(self) -> list[Cell]:
         """Cells of variables that may be rare."""
-        cells = cells_of(self.merged, self.density)
-        if not any(cell.end for cell in cells):
-            return cells
-        nothing, link = np.full((1, self.n_variables), np.nan), self.ensemble.link
-        drawn = self._draws(Evidence(nothing), range(1))
-        own = link(self._margins_at(nothing, drawn))[0]
-        found = []
-        for cell in cells:
-            inside = nothing.copy()
-            inside[:, cell.within.variable] = cell.value
-            change = ((link(self._margins_at(inside, drawn))[0] - own) ** 2).mean(axis=0)
-            if not cell.end or (change > FAR**2 * own.var(axis=0)).any():
-                found.append(cell)
-        return found
+        return cells_of(self.merged, self.density)
 
     def _rare(self, evidence: Evidence, draws: int) -> Rare | None:
         """What so many draws of a chunk's rows may have missed; None where that is nothing."""

@@ -22,6 +22,10 @@ from knothole.trees.links import Blend, Link
 # freedom, over that of the normal.
 FACTOR = 2.3646 / 1.9600
 
+# Errors of standard deviations: the least fraction of the error of independent draws, and the
+# number of draws up to which all of it is reported.
+LEAST, FEW_DRAWS = 0.25, 48.0
+
 # Relative squares of rounding errors are far below this.
 ROUNDING = 1e-24
 
@@ -171,8 +175,20 @@ def std_of(link: Function) -> Statistic:
 
 
 def _std_and_error(deviations: Floats) -> tuple[Floats, Floats]:
-    """From deviations from the mean; each group's mean square is its estimate of the variance."""
-    variance, error = mean_and_error((deviations**2).mean(axis=2))
+    """From deviations from the mean; each group's mean square is its estimate of the variance.
+
+    Eight groups may agree by chance, so the error is at least ``LEAST`` of that of as many
+    independent draws. Where few draws make up the variance, nets are no better than independent
+    draws, and it is nearly all of that. The number of draws that make up the variance is
+    n E[d^2]^2 / E[d^4].
+    """
+    square = deviations**2
+    variance, error = mean_and_error(square.mean(axis=2))
+    n, fourth = square.shape[1] * square.shape[2], (square**2).mean(axis=(1, 2))
+    independent = np.sqrt(np.maximum(fourth - variance**2, 0.0) / n)
+    number = np.full_like(variance, np.inf)
+    np.divide(n * variance**2, fourth, out=number, where=fourth > 0)
+    error = np.maximum(error, independent * np.clip(FEW_DRAWS / number, LEAST, 1.0))
     std = np.sqrt(variance)
     return std, np.divide(error, 2 * std, out=np.zeros_like(std), where=std > 0)
 
