@@ -170,6 +170,14 @@ class Density(Estimator):
         numbers of a coordinate should be. Entries of observed variables are meaningless.
         """
 
+    def region_masses(self, evidence: Evidence, regions: Sequence[Within]) -> Floats:
+        """p(region | evidence) of each region by itself, (rows, regions)."""
+        log_p = self.log_evidence(evidence)
+        out = np.empty((len(log_p), len(regions)))
+        for i, region in enumerate(regions):
+            out[:, i] = np.exp(self.log_evidence(evidence, [region]) - log_p)
+        return out
+
     def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
         """Draws of all variables, (n, variables)."""
         nothing = Evidence(np.full((1, len(self.variables_)), np.nan))
@@ -559,6 +567,17 @@ class LatentDensity(Density):
         blocks = (slice(start, start + BLOCK) for start in range(0, rows, BLOCK))
         parts = [self.combine(self.terms(evidence[block], within)) for block in blocks]
         return np.concatenate(parts) if parts else np.empty(0)
+
+    def masses_given_states(
+        self, states: Mapping[int, Floats], regions: Sequence[Within]
+    ) -> Floats:
+        """p(region | evidence), from p(state of its variable | evidence) (rows, states)."""
+        columns = [
+            # Not a matrix product, whose last bits depend on the number of rows.
+            sum(part * one for part, one in zip(states[v].T, mass.tolist(), strict=True))
+            for v, mass in ((each.variable, np.exp(self.log_region(each))) for each in regions)
+        ]
+        return np.stack(columns, axis=1)
 
     def terms(self, evidence: Evidence, within: Iterable[Within] = ()) -> list[Floats]:
         """Log likelihood of what is known of each variable, for each state of its latent."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
@@ -210,8 +210,28 @@ class GaussianMixture(Density):
             else:
                 joint = joint + self._log_set(region)
         if intervals:
-            joint = joint + log_of(self._interval_masses(evidence, intervals))
+            parts = (evidence[i : i + MOMENT_ROWS] for i in range(0, len(joint), MOMENT_ROWS))
+            masses = [self._interval_masses(self._moments(part), intervals) for part in parts]
+            joint = joint + log_of(np.concatenate(masses)) if masses else joint
         return np.asarray(log_sum_exp(joint, axis=1))
+
+    def region_masses(self, evidence: Evidence, regions: Sequence[Within]) -> Floats:
+        """See :meth:`Density.region_masses`; conditional moments are computed once."""
+        _, share = self.responsibilities(evidence)
+        out = np.empty((len(share), len(regions)))
+        for start in range(0, len(share), MOMENT_ROWS):
+            rows = slice(start, start + MOMENT_ROWS)
+            moments = self._moments(evidence[rows])
+            for i, region in enumerate(regions):
+                if region.codes is None:
+                    mass = self._interval_masses(moments, [region])
+                else:
+                    mass = np.broadcast_to(np.exp(self._log_set(region)), share[rows].shape)
+                # Not numpy's sum, whose order depends on the number of rows.
+                out[rows, i] = sum(
+                    part * one for part, one in zip(share[rows].T, mass.T, strict=True)
+                )
+        return out
 
     def _log_set(self, region: Within) -> Floats:
         """Log mass of a set of categories in each component."""
@@ -220,8 +240,8 @@ class GaussianMixture(Density):
         allowed[0, list(region.codes or ())] = True
         return log_of(self.distributions_[place].set_mass(allowed)[0])
 
-    def _interval_masses(self, evidence: Evidence, regions: list[Within]) -> Floats:
-        """Mass of all regions at once given the evidence, in each component, (rows, k).
+    def _interval_masses(self, moments: tuple[Floats, Floats], regions: list[Within]) -> Floats:
+        """Mass of all regions at once, in each component, (rows, k), from conditional moments.
 
         A nullable variable is recorded and in its interval, or not recorded, where that counts.
         """
@@ -236,14 +256,14 @@ class GaussianMixture(Density):
             ways.append([(True, chance[RECORDED])])
             if region.not_recorded:
                 ways[-1].append((False, chance[NOT_RECORDED_CODE]))
-        total = np.zeros((len(evidence.points), len(self.weights_)))
+        total = np.zeros((len(moments[0]), len(self.weights_)))
         for way in itertools.product(*ways):
             inside = [region for region, (used, _) in zip(regions, way, strict=True) if used]
             chance = np.multiply.reduce([one for _, one in way])
-            total += chance * self._joint_mass(evidence, inside)
+            total += chance * self._joint_mass(moments, inside)
         return total
 
-    def _joint_mass(self, evidence: Evidence, regions: list[Within]) -> Floats | float:
+    def _joint_mass(self, moments: tuple[Floats, Floats], regions: list[Within]) -> Floats | float:
         """Mass of intervals of numeric variables, all recorded, (rows, k)."""
         layout = self._layout
         bounded = [r for r in regions if r.low > -np.inf or r.high < np.inf]
@@ -259,12 +279,9 @@ class GaussianMixture(Density):
         place = [layout.numeric.tolist().index(r.variable) for r in bounded]
         low = [self.scores_.position(j, r.low) for j, r in zip(place, bounded, strict=True)]
         high = [self.scores_.position(j, r.high) for j, r in zip(place, bounded, strict=True)]
-        masses = []
-        for start in range(0, len(evidence.points), MOMENT_ROWS):
-            mean, covariance = self._moments(evidence[start : start + MOMENT_ROWS])
-            box = mean[..., place], covariance[..., place, :][..., place]
-            masses.append(box_mass(*box, np.array(low), np.array(high)))
-        return np.concatenate(masses)
+        mean, covariance = moments
+        box = mean[..., place], covariance[..., place, :][..., place]
+        return box_mass(*box, np.array(low), np.array(high))
 
     def _moments(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Conditional means and covariances of all scores, (rows, k, d) and (rows, k, d, d)."""

@@ -7,7 +7,7 @@ the variable below it. With h = 1 the variables are independent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -247,6 +247,24 @@ class LatentTree(LatentDensity):
             message = log_sum_exp(below[v][:, None, :] + log_transition[v], axis=2)
             below[self.parent_[v]] = below[self.parent_[v]] + message
         return np.asarray(log_sum_exp(below[self.order_[0]] + log_prior, axis=1))
+
+    def region_masses(self, evidence: Evidence, regions: Sequence[Within]) -> Floats:
+        """See :meth:`Density.region_masses`: messages towards the root, and back."""
+        below, log_transition = self.terms(evidence), log_of(self.transition_)
+        root, message = self.order_[0], {}
+        for v in self.order_[:0:-1]:
+            message[v] = log_sum_exp(below[v][:, None, :] + log_transition[v], axis=2)
+            below[self.parent_[v]] = below[self.parent_[v]] + message[v]
+        log_joint = {root: below[root] + log_of(self.prior_)}
+        for v in self.order_[1:]:
+            with np.errstate(invalid="ignore"):  # -inf - -inf: a state that the evidence excludes
+                rest = np.nan_to_num(log_joint[self.parent_[v]] - message[v], nan=-np.inf)
+            log_joint[v] = below[v] + log_sum_exp(rest[:, :, None] + log_transition[v], axis=1)
+        states = {}
+        for v in {region.variable for region in regions}:
+            with np.errstate(invalid="ignore"):  # impossible rows
+                states[v] = np.exp(log_joint[v] - log_sum_exp(log_joint[v], axis=1)[:, None])
+        return self.masses_given_states(states, regions)
 
     @property
     def state_coordinates(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -335,6 +335,11 @@ class Mixture(LatentDensity):
         """
         packed = pack(self.distributions_, evidence, passing=True)
         return self._parameters.responsibilities(packed)
+
+    def region_masses(self, evidence: Evidence, regions: Sequence[Within]) -> Floats:
+        """See :meth:`Density.region_masses`; the state of every variable is the component."""
+        _, share = self.responsibilities(evidence)
+        return self.masses_given_states(dict.fromkeys(range(len(self.variables_)), share), regions)
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
         """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""

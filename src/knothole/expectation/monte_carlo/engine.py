@@ -28,13 +28,16 @@ from knothole.densities.base import draw
 from knothole.densities.mixture.density import Mixture
 from knothole.expectation.engine import ENTRIES, Engine, Entries, Moments, weighted_values
 from knothole.expectation.monte_carlo.rare import (
-    PAIRS_AT_ONCE,
+    PROBES,
     Cell,
     LeastError,
     Rare,
+    Told,
     cells_of,
+    least_masses,
     masses,
     pairs_of,
+    with_values,
 )
 from knothole.expectation.monte_carlo.records import (
     LANES,
@@ -58,7 +61,7 @@ from knothole.expectation.monte_carlo.statistics import (
     mean_and_std,
 )
 from knothole.expectation.tables import Grid, LeafSets, RangeSets, leaf_sets
-from knothole.expectation.tolerance import NONE, Tolerance, refine
+from knothole.expectation.tolerance import NONE, SHARE, Tolerance, refine
 from knothole.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, row_keys
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
@@ -235,8 +238,9 @@ class MonteCarloEngine(Engine):
             return statistic(by_group(margins), rows)
 
         value, error, _ = self._refined(
-            evidence, self.margins_of(evidence), settle, tolerance, change, least=least, link=link
-        )
+            evidence, self.margins_of(evidence), settle, tolerance, change,
+            least=least, link=link,
+        )  # fmt: skip
         return value, error
 
     def mean(
@@ -413,7 +417,9 @@ class MonteCarloEngine(Engine):
         many words. No error is larger than the ``change`` that missing values can make, and none
         smaller than what ``least`` tells of values that draws hardly meet.
         """
-        rare = self._rare(evidence, WORD * first) if least is not None and tolerance.rare else None
+        rare = None
+        if least is not None and tolerance.rare:
+            rare = self._rare(evidence, WORD * first, tolerance, least, link)
 
         def collected(rows: NDArray[np.intp], words: range) -> Floats:
             step = self._rows_at_once(len(words))
@@ -429,7 +435,7 @@ class MonteCarloEngine(Engine):
                 ends = self.ensemble.margin_range(self._points(evidence[rows[few]]), 1)
                 told[few] = np.minimum(told[few], change(*ends))
             if rare is not None and least is not None:
-                told = np.maximum(told, least(rare.of(rows), link, WORD * words, value))
+                told = np.maximum(told, least(rare.of(rows), Told(link, WORD * words, value)))
             return value, told
 
         sizes = [first]
@@ -439,35 +445,58 @@ class MonteCarloEngine(Engine):
         return refine(n_rows, sizes, collected, settled, tolerance, lambda before, now: DECAY)
 
     @cached_property
-    def rare_cells(self) -> list[Cell]:
-        """Cells of variables that may be rare."""
-        return cells_of(self.merged, self.density)
+    def rare_cells(self) -> tuple[list[Cell], Floats, Floats]:
+        """Cells that may be rare, and margins of 64 rows drawn, in each cell and as drawn.
 
-    def _rare(self, evidence: Evidence, draws: int) -> Rare | None:
+        Margins are (cells, rows, outputs) and (rows, outputs).
+        """
+        cells, n = cells_of(self.merged, self.density), self.ensemble.n_outputs
+        if not cells:
+            return [], np.empty((0, WORD, n)), np.empty((WORD, n))
+        nothing = np.full((1, self.n_variables), np.nan)
+        drawn, inside = self._draws(Evidence(nothing), range(1)), []
+        for cell in cells:
+            point = nothing.copy()
+            point[:, cell.within.variable] = cell.value
+            inside.append(self._margins_at(point, drawn)[0])
+        return cells, np.array(inside), self._margins_at(nothing, drawn)[0]
+
+    def _rare(
+        self,
+        evidence: Evidence,
+        draws: int,
+        tolerance: Tolerance,
+        least: LeastError,
+        link: Callable[[Floats], Floats],
+    ) -> Rare | None:
         """What so many draws of a chunk's rows may have missed; None where that is nothing."""
-        cells = self.rare_cells
+        cells, inside, beside = self.rare_cells
         if not cells:
             return None
-        used = np.flatnonzero(self.ensemble.used)
-        alone = np.isnan(evidence.points[:, used]).sum(axis=1) == 1
-        pairs = pairs_of(masses(self.density, evidence, cells), cells, draws, alone)
+        effect = np.abs(link(inside) - link(beside))
+        largest = max(float(effect.max()), np.finfo(np.float64).tiny)
+        changes = tuple(
+            largest * ((effect / largest) ** power).mean(axis=1) ** (1 / power) for power in (2, 4)
+        )
+        most = effect.max(axis=(1, 2)) / (SHARE * tolerance.unit.min())
+        little = least_masses(most, draws if least is Rare.error_of_mean else 1)
+        mass = masses(self.density, evidence, cells)
+        pairs = pairs_of(mass, cells, draws, little)
+        alone = pairs.second < 0
+        mass[pairs.row[alone], pairs.first[alone]] = 0.0
         if not len(pairs.row):
-            return None
-        rows, place = np.unique(pairs.row, return_inverse=True)
-        some = evidence[rows]
-        points, drawn = self._points(some), self._draws(some, range(1))
-        variable = np.array([cell.within.variable for cell in cells])
-        value = np.array([cell.value for cell in cells])
-        beside, inside = self._margins_at(points, drawn), []
-        for start in range(0, len(place), PAIRS_AT_ONCE):
-            part = slice(start, start + PAIRS_AT_ONCE)
-            first, second = pairs.first[part], pairs.second[part]
-            known, number = points[place[part]], np.arange(len(first))
-            known[number, variable[first]] = value[first]
-            two = np.flatnonzero(second >= 0)
-            known[two, variable[second[two]]] = value[second[two]]
-            inside.append(self._margins_at(known, drawn[place[part]]))
-        return Rare(pairs.row, pairs.mass, np.concatenate(inside), beside[place])
+            none = np.empty((0, PROBES, self.ensemble.n_outputs))
+            return Rare(pairs.row, pairs.mass, none, none, mass, changes)
+        rows, own = np.unique(pairs.row, return_inverse=True)
+        points, drawn = self._points(evidence[rows]), self._draws(evidence[rows], range(1))
+        place, probes = with_values(pairs, cells, drawn)
+        row_of = np.empty(len(probes), dtype=np.intp)
+        row_of[place] = own
+        margins = self._margins_at(points[row_of], probes)
+        slot = np.arange(len(place)) - np.searchsorted(place, place)
+        by_slot = margins.reshape(len(probes), WORD // PROBES, PROBES, -1)
+        beside = self._margins_at(points, drawn)[:, :PROBES]
+        return Rare(pairs.row, pairs.mass, by_slot[place, slot], beside[own], mass, changes)
 
     def _margins_at(self, points: Floats, draws: Floats) -> Floats:
         """Margins (rows, draws, outputs) of a word of draws (rows, variables, draws)."""

@@ -1,14 +1,14 @@
 """Rare values of missing variables: what few draws may all have missed, and what it would change.
 
-The spread of groups of draws tells their error where all groups have met what matters. A value
-whose conditional probability is ``m`` is met by ``n m`` of ``n`` draws: where that is little, the
-groups may agree because none of them has met it. The density knows ``m``, and some of the draws,
-with the value put in their place, tell what it would change. If ``d`` is the difference from the
-mean, then among ``n`` independent draws the value alone gives the mean an error of
-``sqrt(m d^2 / n)`` and the variance one of ``sqrt(m d^4 / n)``: no error is told to be less.
+The spread of groups of draws gives their error if all groups have met what matters. A value
+whose conditional probability is ``m`` is met by ``n m`` of ``n`` draws. If that is little, the
+groups may agree because none of them has met it. The density knows ``m``, and some of the row's
+draws, with the value put in, show what it changes. If ``d`` is the difference from the mean, then
+among ``n`` independent draws the value alone gives the mean an error of ``sqrt(m d^2 / n)`` and the
+variance one of ``sqrt(m d^4 / n)``. Reported errors are at least as large.
 
-Groups may agree on a common value, too, where it is the only one that is missing: each of 8 groups
-of a net meets it ``n m / 8`` times, rounded up or down at random, and all may be rounded alike.
+Groups may also agree on a common value if hardly anything else that is missing matters: each of 8
+groups of a net meets it ``n m / 8`` times, rounded up or down, and all may be rounded alike.
 """
 
 from __future__ import annotations
@@ -22,17 +22,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.arrays import Floats, Mask
+from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
-from knothole.densities.base import Density, LatentDensity, Within
+from knothole.densities.base import Density, Within
 from knothole.expectation.tables import Grid
-from knothole.sobol import GROUPS
+from knothole.sobol import GROUPS, WORD
 from knothole.trees.in_variables import Merged
+
+Rows = NDArray[np.intp]
 
 #: So many draws with a value tell its part of the error, group by group.
 ENOUGH = 32.0
-# Values that are less probable change no answer that is told.
-NEVER = 1e-9
+# Values that are less probable change no answer that is told. What others change is found by draws
+# of the row if it may be an error of so many default tolerances; otherwise it is taken from rows
+# drawn without evidence.
+NEVER, LITTLE = 1e-9, 1.0
 # A numeric variable with more cells than this has its two ends alone, each with at most this
 # probability; a categorical variable with more cells has none. (Chosen on a table of correlated
 # normal columns, three kinds of model, five densities; ends of 0.02 left twice as many errors of
@@ -42,9 +46,9 @@ FEW_CELLS, ENDS = 8, 0.05
 BOTH = 0.15
 # Two of them, that draws meet less often than this.
 SELDOM = 0.05
-# Pairs of rows and cells whose draws are in memory at once: a word of each. (Of 8 draws, one in
-# twenty missed what a common value of another variable makes of a rare one.)
-PAIRS_AT_ONCE = 1024
+# Draws of a row that show what a value changes: several values share a word of 64 draws. (Of 8
+# draws, one in twenty missed what a common value of another variable makes of a rare one.)
+PROBES = 16
 
 
 class Cell(NamedTuple):
@@ -66,34 +70,38 @@ class Rare(NamedTuple):
         The conditional probability of the cell.
     inside, beside : float64 (pairs, probes, outputs)
         Margins of draws with the value, and of the same draws as they are.
+    others : float64 (rows, cells)
+        The conditional probabilities of all other cells; 0 of those above.
+    changes : tuple of float64 (cells, outputs)
+        What these change in rows drawn without evidence: E[d^2]^(1/2) and E[d^4]^(1/4).
     """
 
     row: NDArray[np.intp]
     mass: Floats
     inside: Floats
     beside: Floats
+    others: Floats
+    changes: tuple[Floats, Floats]
 
-    def sums(
-        self, link: Callable[[Floats], Floats], n: int, value: Floats, *powers: int
-    ) -> tuple[Floats, list[Floats]]:
-        """Sums of m d^power over cells, (rows, answers), and the unit of d; of common cells, what
-        nets leave of m.
+    def sums(self, told: Told, *powers: int) -> tuple[Floats, list[Floats]]:
+        """Sums of m d^power over cells, (rows, answers), and the unit of d.
 
         In units of a row's own, powers of two: so the fourth power of a large d is no infinity.
         """
+        link, n, value = told
         values, own = link(self.inside), link(self.beside)
         apart = np.abs(values - own.mean(axis=1, keepdims=True))
-        largest = np.abs(value)
+        largest = np.maximum(np.abs(value), max(each.max(initial=0.0) for each in self.changes))
         np.maximum.at(largest, self.row, apart.max(axis=1, initial=0.0))
         unit = np.ldexp(1.0, np.frexp(largest)[1] - 1)
         square: Floats = ((apart / unit[self.row][:, None]) ** 2).mean(axis=1)
-        # Each group meets a cell as often as it should, or once more.
-        more = np.modf(n * self.mass / GROUPS)[0]
-        weight = np.where(self.mass * n < ENOUGH, self.mass, GROUPS * more * (1 - more) / n)
+        weight, others = missed(self.mass, n)[:, None], missed(self.others, n)
         sums = []
         for power in powers:
             out = np.zeros_like(unit)
-            np.add.at(out, self.row, weight[:, None] * square ** (power // 2))
+            np.add.at(out, self.row, weight * square ** (power // 2))
+            for one, change in zip(others.T, self.changes[power // 2 - 1], strict=True):
+                out += one[:, None] * (change / unit) ** power
             sums.append(out)
         return unit, sums
 
@@ -103,25 +111,47 @@ class Rare(NamedTuple):
         number[rows] = np.arange(len(rows))
         own = number[self.row]
         some = own >= 0
-        return Rare(own[some], self.mass[some], self.inside[some], self.beside[some])
+        pairs = own[some], self.mass[some], self.inside[some], self.beside[some]
+        return Rare(*pairs, self.others[rows], self.changes)
 
-    def error_of_mean(self, link: Callable[[Floats], Floats], n: int, value: Floats) -> Floats:
-        """The least standard error of means of ``n`` draws."""
-        unit, (second,) = self.sums(link, n, value, 2)
-        return np.asarray(unit * np.sqrt(second / n))
+    def error_of_mean(self, told: Told) -> Floats:
+        """The least standard error of means."""
+        unit, (second,) = self.sums(told, 2)
+        return np.asarray(unit * np.sqrt(second / told.draws))
 
-    def error_of_std(self, link: Callable[[Floats], Floats], n: int, value: Floats) -> Floats:
-        """The least standard error of standard deviations of ``n`` draws."""
-        unit, (second, fourth) = self.sums(link, n, value, 2, 4)
-        variance = np.maximum((value / unit) ** 2, second)
+    def error_of_std(self, told: Told) -> Floats:
+        """The least standard error of standard deviations."""
+        unit, (second, fourth) = self.sums(told, 2, 4)
+        variance = np.maximum((told.value / unit) ** 2, second)
         least = np.zeros_like(unit)
-        np.divide(np.sqrt(fourth / n), 2 * np.sqrt(variance), out=least, where=variance > 0)
+        np.divide(
+            np.sqrt(fourth / told.draws), 2 * np.sqrt(variance), out=least, where=variance > 0
+        )
         return np.asarray(unit * least)
 
-    def error_of_both(self, link: Callable[[Floats], Floats], n: int, value: Floats) -> Floats:
+    def error_of_both(self, told: Told) -> Floats:
         """Of means and standard deviations side by side."""
-        mean, std = np.split(value, 2, axis=1)
-        return np.hstack([self.error_of_mean(link, n, mean), self.error_of_std(link, n, std)])
+        mean, std = np.split(told.value, 2, axis=1)
+        of_mean = self.error_of_mean(told._replace(value=mean))
+        return np.hstack([of_mean, self.error_of_std(told._replace(value=std))])
+
+
+def missed(mass: Floats, n: int) -> Floats:
+    """The probability that stands for what ``n`` draws leave open of cells' probabilities.
+
+    All of it where draws hardly meet the cell. Of common cells what nets leave: each group meets
+    one as often as it should, or once more, and all groups may be rounded alike.
+    """
+    more = np.modf(n * mass / GROUPS)[0]
+    return np.asarray(np.where(mass * n < ENOUGH, mass, GROUPS * more * (1 - more) / n))
+
+
+class Told(NamedTuple):
+    """Answers of rows, (rows, outputs), the number of their draws, and the link."""
+
+    link: Callable[[Floats], Floats]
+    draws: int
+    value: Floats
 
 
 class Pairs(NamedTuple):
@@ -133,19 +163,25 @@ class Pairs(NamedTuple):
     mass: Floats
 
 
-def pairs_of(mass: Floats, cells: list[Cell], draws: int, alone: Mask) -> Pairs:
+def pairs_of(mass: Floats, cells: list[Cell], draws: int, least: Floats) -> Pairs:
     """Cells that ``draws`` hardly meet, and two of them together, as if these were independent.
 
-    Rows that lack a single value (``alone``) have all their cells.
+    What is less probable than ``least`` (cells, cells), with the cells themselves on the diagonal,
+    is left out.
     """
-    row, cell = np.nonzero((mass > NEVER) & ((mass * draws < ENOUGH) | alone[:, None]))
+    row, cell = np.nonzero((mass > np.diagonal(least)) & (mass * draws < ENOUGH))
     found = [(row, cell, np.full_like(row, -1), mass[row, cell])]
     some = [c for c, each in enumerate(cells) if not each.end]
     for place, c in enumerate(some):
-        others = [d for d in some[:place] if cells[d].within.variable != cells[c].within.variable]
+        others = [
+            d
+            for d in some[:place]
+            if cells[d].within.variable != cells[c].within.variable and least[c, d] < BOTH**2
+        ]
         rows = np.flatnonzero((mass[:, c] > 0) & (mass[:, c] < BOTH))
         both = mass[rows][:, others] * mass[rows, c, None]
-        at, other = np.nonzero((mass[rows][:, others] < BOTH) & (both * draws > SELDOM))
+        needed = np.maximum(SELDOM / draws, least[c, others])
+        at, other = np.nonzero((mass[rows][:, others] < BOTH) & (both > needed))
         of_both = both[at, other], np.array(others, dtype=np.intp)[other]
         found.append((rows[at], np.full_like(at, c), of_both[1], of_both[0]))
     parts = [np.concatenate(each) for each in zip(*found, strict=True)]
@@ -153,8 +189,47 @@ def pairs_of(mass: Floats, cells: list[Cell], draws: int, alone: Mask) -> Pairs:
     return Pairs(*(part[order] for part in parts))
 
 
-#: The least standard error of answers, from the rare cells, the link, the number of draws, answers.
-LeastError = Callable[[Rare, Callable[[Floats], Floats], int, Floats], Floats]
+def least_masses(effect: Floats, draws: int) -> Floats:
+    """The probabilities below which cells, and two of them, matter little, (cells, cells).
+
+    ``effect`` is the most that each changes, in units of the default tolerance. Two may change
+    more than both by themselves: no less than any. The variance of a mean is divided by ``draws``.
+    """
+    effects = np.maximum(np.add.outer(effect, effect), effect.max())
+    np.fill_diagonal(effects, effect)
+    with np.errstate(divide="ignore"):
+        return np.maximum(NEVER, draws * (LITTLE / effects) ** 2)
+
+
+def with_values(pairs: Pairs, cells: list[Cell], drawn: Floats) -> tuple[Rows, Floats]:
+    """Draws of rows (rows, variables, 64) with the values of cells put in.
+
+    Returns
+    -------
+    place : int64 (pairs,)
+        Each pair's row among the new draws.
+    draws : float64 (more rows, variables, 64)
+        ``PROBES`` of the draws in turn for each of a row's pairs.
+    """
+    slots = WORD // PROBES
+    first = np.searchsorted(pairs.row, pairs.row)
+    number = np.arange(len(pairs.row)) - first  # of a row's pairs
+    begins = number % slots == 0
+    place = np.cumsum(begins) - 1
+    own = np.unique(pairs.row, return_inverse=True)[1][begins]
+    draws = np.tile(drawn[own, :, :PROBES], (1, 1, slots))
+    variable = np.array([cell.within.variable for cell in cells])
+    value = np.array([cell.value for cell in cells])
+    by_slot = draws.reshape(*draws.shape[:2], slots, PROBES)
+    for cell in (pairs.first, pairs.second):
+        some = np.flatnonzero(cell >= 0)
+        each = cell[some]
+        by_slot[place[some], variable[each], number[some] % slots] = value[each, None]
+    return place, draws
+
+
+#: The least standard error of answers.
+LeastError = Callable[[Rare, Told], Floats]
 
 
 def cells_of(merged: Merged, density: Any) -> list[Cell]:
@@ -200,24 +275,6 @@ def cells_of(merged: Merged, density: Any) -> list[Cell]:
 def masses(density: Density, evidence: Evidence, cells: list[Cell]) -> Floats:
     """The conditional probability of each cell, (rows, cells); 0 where its variable is known."""
     evidence = replace(evidence, odds=None, hypotheses=None)
-    out = np.zeros((len(evidence.points), len(cells)))
-    missing = np.isnan(evidence.points)
-    with np.errstate(invalid="ignore"):
-        if isinstance(density, LatentDensity):
-            terms = density.terms(evidence)
-            log_p = density.combine(terms)
-            for c, cell in enumerate(cells):
-                v = cell.within.variable
-                rows = np.flatnonzero(missing[:, v])
-                if len(rows):
-                    some = [term[rows] for term in terms]
-                    some[v] = some[v] + density.log_region(cell.within)
-                    out[rows, c] = np.exp(density.combine(some) - log_p[rows])
-        else:
-            log_p = density.log_evidence(evidence)
-            for c, cell in enumerate(cells):
-                rows = np.flatnonzero(missing[:, cell.within.variable])
-                if len(rows):
-                    found = density.log_evidence(evidence[rows], [cell.within])
-                    out[rows, c] = np.exp(found - log_p[rows])
-    return np.where(np.isfinite(out), out, 0.0)
+    found = density.region_masses(evidence, [cell.within for cell in cells])
+    missing = np.isnan(evidence.points[:, [cell.within.variable for cell in cells]])
+    return np.where(missing & np.isfinite(found), found, 0.0)
