@@ -436,3 +436,22 @@ def test_masses_by_name(name):
     whole = density.score_samples(table)
     np.testing.assert_allclose(np.logaddexp.reduce(parts), whole, rtol=1e-9, atol=1e-9)
     assert density.columns_.columns[1].kind is Kind.CATEGORICAL
+
+
+@every
+def test_masses_of_several_regions(name):
+    """The slow twin: the log probabilities of each region and of none."""
+    table = mixed_table()
+    density = fitted(name, table)
+    evidence = density.evidence(make_missing(table, 0.5, 1))
+    regions = [
+        Within(0, high=1.0), Within(0, low=2.0, high=3.0), Within(1, codes=(1,)),
+        Within(2, high=3.0), Within(3, low=0.5),
+    ]  # fmt: skip
+    found = density.region_masses(evidence, regions)
+    for i, region in enumerate(regions):
+        rows = np.flatnonzero(np.isnan(evidence.points[:, region.variable]))
+        part = evidence[rows]
+        expected = np.exp(density.log_evidence(part, [region]) - density.log_evidence(part))
+        np.testing.assert_allclose(found[rows, i], expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(found[7], density.region_masses(evidence[7:8], regions)[0])

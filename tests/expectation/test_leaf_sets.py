@@ -9,7 +9,7 @@ from tests.expectation.cases import as_table, random_case
 from tests.trees.generate import random_ensemble
 
 from knothole._core import leaf_sets as kernels
-from knothole.bits import has
+from knothole.bits import unpack_at
 from knothole.columns.columns import NOT_RECORDED
 from knothole.densities.base import Within
 from knothole.densities.gaussian.density import GaussianMixture
@@ -52,7 +52,8 @@ def left_over(ensemble, node, x, numbers):
 
 def goes_right(ensemble, node, x):
     if ensemble.set_start[node] >= 0:
-        return not has(ensemble.sets, ensemble.set_start[node], int(x))
+        start = ensemble.set_start[node : node + 1]
+        return not unpack_at(ensemble.sets, start, int(x) + 1)[0, -1]
     return not ensemble.missing_left[node] if x == NOT_RECORDED else x >= ensemble.threshold[node]
 
 

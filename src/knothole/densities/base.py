@@ -171,11 +171,15 @@ class Density(Estimator):
         """
 
     def region_masses(self, evidence: Evidence, regions: Sequence[Within]) -> Floats:
-        """p(region | evidence) of each region by itself, (rows, regions)."""
+        """p(region | evidence) of each region by itself, (rows, regions).
+
+        Of regions of missing variables: for others, and for impossible rows, it may be any number.
+        """
         log_p = self.log_evidence(evidence)
         out = np.empty((len(log_p), len(regions)))
-        for i, region in enumerate(regions):
-            out[:, i] = np.exp(self.log_evidence(evidence, [region]) - log_p)
+        with np.errstate(invalid="ignore"):
+            for i, region in enumerate(regions):
+                out[:, i] = np.exp(self.log_evidence(evidence, [region]) - log_p)
         return out
 
     def sample_points(self, n: int, rng: np.random.Generator) -> Floats:

@@ -224,7 +224,8 @@ class GaussianMixture(Density):
             moments = self._moments(evidence[rows])
             for i, region in enumerate(regions):
                 if region.codes is None:
-                    mass = self._interval_masses(moments, [region])
+                    with np.errstate(divide="ignore", invalid="ignore"):  # observed: no variance
+                        mass = self._interval_masses(moments, [region])
                 else:
                     mass = np.broadcast_to(np.exp(self._log_set(region)), share[rows].shape)
                 # Not numpy's sum, whose order depends on the number of rows.

@@ -258,7 +258,8 @@ class LatentTree(LatentDensity):
         log_joint = {root: below[root] + log_of(self.prior_)}
         for v in self.order_[1:]:
             with np.errstate(invalid="ignore"):  # -inf - -inf: a state that the evidence excludes
-                rest = np.nan_to_num(log_joint[self.parent_[v]] - message[v], nan=-np.inf)
+                rest = log_joint[self.parent_[v]] - message[v]
+            rest[np.isnan(rest)] = -np.inf
             log_joint[v] = below[v] + log_sum_exp(rest[:, :, None] + log_transition[v], axis=1)
         states = {}
         for v in {region.variable for region in regions}:

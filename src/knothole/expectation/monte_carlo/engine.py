@@ -31,13 +31,13 @@ from knothole.expectation.monte_carlo.rare import (
     PROBES,
     Cell,
     LeastError,
+    Probes,
     Rare,
     Told,
     cells_of,
     least_masses,
     masses,
     pairs_of,
-    with_values,
 )
 from knothole.expectation.monte_carlo.records import (
     LANES,
@@ -430,12 +430,12 @@ class MonteCarloEngine(Engine):
             value, error = settle(kept, rows)
             resolved = RESOLUTION * tolerance.unit / (WORD * words)
             told = np.hypot(error, resolved)
+            if rare is not None and least is not None:
+                told = np.maximum(told, least(rare.of(rows), Told(link, WORD * words, value)))
             few = np.flatnonzero((error < resolved).any(axis=1))
             if len(few):
                 ends = self.ensemble.margin_range(self._points(evidence[rows[few]]), 1)
                 told[few] = np.minimum(told[few], change(*ends))
-            if rare is not None and least is not None:
-                told = np.maximum(told, least(rare.of(rows), Told(link, WORD * words, value)))
             return value, told
 
         sizes = [first]
@@ -487,16 +487,12 @@ class MonteCarloEngine(Engine):
         if not len(pairs.row):
             none = np.empty((0, PROBES, self.ensemble.n_outputs))
             return Rare(pairs.row, pairs.mass, none, none, mass, changes)
-        rows, own = np.unique(pairs.row, return_inverse=True)
-        points, drawn = self._points(evidence[rows]), self._draws(evidence[rows], range(1))
-        place, probes = with_values(pairs, cells, drawn)
-        row_of = np.empty(len(probes), dtype=np.intp)
-        row_of[place] = own
-        margins = self._margins_at(points[row_of], probes)
-        slot = np.arange(len(place)) - np.searchsorted(place, place)
-        by_slot = margins.reshape(len(probes), WORD // PROBES, PROBES, -1)
-        beside = self._margins_at(points, drawn)[:, :PROBES]
-        return Rare(pairs.row, pairs.mass, by_slot[place, slot], beside[own], mass, changes)
+        some = evidence[np.unique(pairs.row)]
+        drawn = draw(self.density, some, self._uniform(range(1))[:, :PROBES])
+        drawn = self.merged.points(np.ascontiguousarray(drawn.transpose(0, 2, 1)))
+        probes = Probes.of(pairs, cells, drawn)
+        margins = self._margins_at(self._points(some)[probes.row], probes.draws)
+        return Rare(pairs.row, pairs.mass, *probes.margins(margins), mass, changes)
 
     def _margins_at(self, points: Floats, draws: Floats) -> Floats:
         """Margins (rows, draws, outputs) of a word of draws (rows, variables, draws)."""

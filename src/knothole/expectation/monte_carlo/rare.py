@@ -198,34 +198,51 @@ def least_masses(effect: Floats, draws: int) -> Floats:
     effects = np.maximum(np.add.outer(effect, effect), effect.max())
     np.fill_diagonal(effects, effect)
     with np.errstate(divide="ignore"):
-        return np.maximum(NEVER, draws * (LITTLE / effects) ** 2)
+        return np.asarray(np.maximum(NEVER, draws * (LITTLE / effects) ** 2))
 
 
-def with_values(pairs: Pairs, cells: list[Cell], drawn: Floats) -> tuple[Rows, Floats]:
-    """Draws of rows (rows, variables, 64) with the values of cells put in.
+class Probes(NamedTuple):
+    """Draws with values of cells put in, some of a row's pairs to a word.
 
-    Returns
-    -------
-    place : int64 (pairs,)
-        Each pair's row among the new draws.
-    draws : float64 (more rows, variables, 64)
-        ``PROBES`` of the draws in turn for each of a row's pairs.
+    Attributes
+    ----------
+    row : int64 (words,)
+        Of each word, among the rows that have pairs.
+    draws : float64 (words, variables, 64)
+    first, word, slot : int64 (pairs,)
+        Where the margins of a pair's row as it is are, in the first ``PROBES`` draws of a word;
+        where those of the pair are: a word, and the number of ``PROBES`` draws in it.
     """
-    slots = WORD // PROBES
-    first = np.searchsorted(pairs.row, pairs.row)
-    number = np.arange(len(pairs.row)) - first  # of a row's pairs
-    begins = number % slots == 0
-    place = np.cumsum(begins) - 1
-    own = np.unique(pairs.row, return_inverse=True)[1][begins]
-    draws = np.tile(drawn[own, :, :PROBES], (1, 1, slots))
-    variable = np.array([cell.within.variable for cell in cells])
-    value = np.array([cell.value for cell in cells])
-    by_slot = draws.reshape(*draws.shape[:2], slots, PROBES)
-    for cell in (pairs.first, pairs.second):
-        some = np.flatnonzero(cell >= 0)
-        each = cell[some]
-        by_slot[place[some], variable[each], number[some] % slots] = value[each, None]
-    return place, draws
+
+    row: Rows
+    draws: Floats
+    first: Rows
+    word: Rows
+    slot: Rows
+
+    @classmethod
+    def of(cls, pairs: Pairs, cells: list[Cell], drawn: Floats) -> Probes:
+        """Put the values of pairs into the draws of their rows (rows, variables, PROBES)."""
+        slots = WORD // PROBES
+        row, counts = np.unique(pairs.row, return_inverse=True, return_counts=True)[1:]
+        number = np.arange(len(row)) - np.searchsorted(pairs.row, pairs.row) + 1
+        words = counts // slots + 1
+        first = (np.cumsum(words) - words)[row]
+        word, slot = first + number // slots, number % slots
+        of_row = np.repeat(np.arange(len(counts)), words)
+        draws = np.tile(drawn[of_row], (1, 1, slots))
+        by_slot = draws.reshape(*draws.shape[:2], slots, PROBES)
+        variable = np.array([cell.within.variable for cell in cells])
+        value = np.array([cell.value for cell in cells])
+        for cell in (pairs.first, pairs.second):
+            some = np.flatnonzero(cell >= 0)
+            by_slot[word[some], variable[cell[some]], slot[some]] = value[cell[some], None]
+        return cls(of_row, draws, first, word, slot)
+
+    def margins(self, margins: Floats) -> tuple[Floats, Floats]:
+        """Those of pairs, and of their rows as they are, from all (words, 64, outputs)."""
+        by_slot = margins.reshape(len(margins), WORD // PROBES, PROBES, -1)
+        return by_slot[self.word, self.slot], by_slot[self.first, 0]
 
 
 #: The least standard error of answers.
