@@ -1,18 +1,15 @@
-// The extension: one submodule for each file of kernels. NAME is that of the build (baseline, v3, v4).
+// The extension: one submodule for each file of kernels. NAME is that of the build (baseline, v3).
 #include "module.hpp"
 
 NB_MODULE(NAME, m) {
-    m.def("best_build", [] {
+    m.def("supports_v3", [] {
 #if defined(__x86_64__) && defined(__GNUC__)
         __builtin_cpu_init();
-        if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("bmi2")) return "baseline";
-        const bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-        return v4 ? "v4" : "v3";
+        return bool(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"));
 #else
-        return "baseline";
+        return false;
 #endif
-    }, "The name of the quickest build that this processor can run.");
+    }, "Whether this processor has all that the build for x86-64-v3 uses.");
     const auto bind = [&](const char* name, const char* doc, void (*define)(nb::module_&)) {
         nb::module_ part = m.def_submodule(name, doc);
         define(part);

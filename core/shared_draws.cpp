@@ -112,9 +112,7 @@ struct Chosen {
             n += now > before;
             before = now;
         }
-#ifndef __AVX512BW__
         for (Index i = 0; i < n * LANES; ++i) bytes_of(part[i], bytes.data() + i * WORD);
-#endif
     }
 };
 
@@ -184,15 +182,6 @@ class Sides {
   private:
     // The bytes of draws, each from the component of the draw.
     static void mix(const Chosen& chosen, Index four, Index slot, const SharedDraws& shared, std::uint8_t* out) {
-#ifdef __AVX512BW__
-        __m512i places[LANES] = {};
-        for (Index i = 0; i < chosen.n; ++i) {
-            const std::uint8_t* theirs = shared.cells.at(four, chosen.component[i], slot);
-            const Word* words = chosen.part.data() + LANES * i;
-            for (Index j = 0; j < LANES; ++j) places[j] = _mm512_mask_loadu_epi8(places[j], words[j], theirs + j * WORD);
-        }
-        std::memcpy(out, places, sizeof places);
-#else
         typedef std::uint8_t Octets __attribute__((vector_size(32)));
         constexpr Index N = DRAWS / Index(sizeof(Octets));
         Octets sum[N] = {};
@@ -206,7 +195,6 @@ class Sides {
             }
         }
         std::memcpy(out, sum, sizeof sum);
-#endif
     }
 };
 

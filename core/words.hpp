@@ -1,7 +1,7 @@
 // 64 draws as the bits of a word: which of 64 numbers are below a limit, and sums over the draws whose bits are set.
 //
-// Compilers do not turn loops of comparisons into masks, so comparisons use intrinsics: for x86-64-v4 (AVX-512), whose
-// instructions take words as masks, and for x86-64-v3 (AVX2); elsewhere flags of one byte each become bits by a multiplication.
+// Compilers do not turn loops of comparisons into masks, so comparisons use intrinsics for x86-64-v3; elsewhere flags of
+// one byte each become bits by a multiplication.
 #pragma once
 #include "bits.hpp"
 #include "sobol.hpp"
@@ -37,11 +37,7 @@ inline Word bits_of_flags(const std::uint8_t* flags) {
 
 // Which of 64 numbers are below a limit. The bits of a group of draws are its byte, in some fixed order.
 inline Word below(const double* x, double limit) {
-#ifdef __AVX512BW__
-    Word out = 0;
-    for (int i = 0; i < 8; ++i) out |= Word(_mm512_cmp_pd_mask(_mm512_loadu_pd(x + 8 * i), _mm512_set1_pd(limit), _CMP_LT_OQ)) << (8 * i);
-    return out;
-#elif defined(__AVX2__)
+#ifdef __AVX2__
     const __m256d limits = _mm256_set1_pd(limit);
     const auto four = [&](int i) { return _mm256_castpd_si256(_mm256_cmp_pd(_mm256_loadu_pd(x + 4 * i), limits, _CMP_LT_OQ)); };
     // Masks of 8 bytes become such of 4, of 2 and of 1; a group's are together in the end.
@@ -61,9 +57,7 @@ inline Word below(const double* x, double limit) {
 
 // Which of 64 bytes are below a limit, which is not 0.
 inline Word below(const std::uint8_t* x, std::uint8_t limit) {
-#ifdef __AVX512BW__
-    return _mm512_cmplt_epu8_mask(_mm512_loadu_si512(x), _mm512_set1_epi8(char(limit)));
-#elif defined(__AVX2__)
+#ifdef __AVX2__
     const __m256i largest = _mm256_set1_epi8(char(limit - 1));
     const auto half = [&](const std::uint8_t* some) {
         const __m256i own = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(some));
@@ -91,15 +85,6 @@ inline void bytes_of(Word bits, std::uint8_t* out) {
 // Add each of n numbers to those of 64 sums whose bits are set in its word; one more word may be read after the last. In
 // order, to as many sums as fit registers at once.
 inline void add_where(double* out, const Word* words, const double* values, Index n) {
-#ifdef __AVX512BW__
-    __m512d sum[WORD / 8];
-    for (Index i = 0; i < WORD / 8; ++i) sum[i] = _mm512_loadu_pd(out + 8 * i);
-    for (Index entry = 0; entry < n; ++entry) {
-        const __m512d value = _mm512_set1_pd(values[entry]);
-        for (Index i = 0; i < WORD / 8; ++i) sum[i] = _mm512_mask_add_pd(sum[i], __mmask8(words[entry] >> (8 * i)), sum[i], value);
-    }
-    for (Index i = 0; i < WORD / 8; ++i) _mm512_storeu_pd(out + 8 * i, sum[i]);
-#else
     typedef std::int64_t Mask __attribute__((vector_size(32)));
     constexpr Index PART = 32;
     const Mask low = {1, 2, 4, 8}, high = {16, 32, 64, 128};
@@ -119,19 +104,9 @@ inline void add_where(double* out, const Word* words, const double* values, Inde
         }
         for (Index i = 0; i < PART / AT_ONCE; ++i) store(out + first + i * AT_ONCE, sum[i]);
     }
-#endif
 }
 
 inline void add_where(std::int32_t* out, const Word* words, const std::int32_t* values, Index n) {
-#ifdef __AVX512BW__
-    __m512i sum[WORD / 16];
-    std::memcpy(sum, out, sizeof sum);
-    for (Index entry = 0; entry < n; ++entry) {
-        const __m512i value = _mm512_set1_epi32(values[entry]);
-        for (Index i = 0; i < WORD / 16; ++i) sum[i] = _mm512_mask_add_epi32(sum[i], __mmask16(words[entry] >> (16 * i)), sum[i], value);
-    }
-    std::memcpy(out, sum, sizeof sum);
-#else
     typedef std::int32_t Eight __attribute__((vector_size(32)));
     const Eight bit = {1, 2, 4, 8, 16, 32, 64, 128};
     Eight sum[WORD / 8];
@@ -152,7 +127,6 @@ inline void add_where(std::int32_t* out, const Word* words, const std::int32_t* 
         }
     }
     std::memcpy(out, sum, sizeof sum);
-#endif
 }
 
 // Add each of n numbers to eight sums, times the number of set bits in each byte of its word: the draws of each group.

@@ -78,7 +78,7 @@ def check_content(wheel):
     assert len(tops) == 2 and "knothole" in tops, tops
     assert {"knothole/py.typed", "knothole/report/page.html"} <= set(names)
     builds = {name.split("/")[-1].split(".")[0] for name in names if name.endswith((".so", ".pyd"))}
-    assert "baseline" in builds and builds <= {"baseline", "v3", "v4"}, builds
+    assert "baseline" in builds and builds <= {"baseline", "v3"}, builds
     assert not [name for name in names if "__pycache__" in name or name.endswith((".cpp", ".hpp"))]
 
 

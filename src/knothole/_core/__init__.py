@@ -1,11 +1,9 @@
 """Compiled kernels, from the C++ sources in ``core/``, in the build for this processor.
 
-``KNOTHOLE_BUILD=baseline`` chooses the build that every processor can run, ``KNOTHOLE_BUILD=v3``
-that for AVX2 where the processor has AVX-512, too.
+``KNOTHOLE_BUILD=baseline`` chooses the build that every processor can run.
 """
 
 import os
-from importlib import import_module
 
 try:
     from knothole._core import baseline
@@ -15,11 +13,10 @@ except ImportError as error:  # pragma: no cover
         "C++17 compiler; CMake and Ninja come by pip."
     ) from error
 
-# Each can run what those before it were built for.
-BUILDS = ("baseline", "v3", "v4")
-_best = BUILDS.index(baseline.best_build())
-_wanted = BUILDS.index(os.environ.get("KNOTHOLE_BUILD", BUILDS[-1]))
-build = import_module(f"knothole._core.{BUILDS[min(_best, _wanted)]}")
+if os.environ.get("KNOTHOLE_BUILD", "v3") == "v3" and baseline.supports_v3():
+    from knothole._core import v3 as build
+else:
+    build = baseline
 
 boosting = build.boosting
 chow_liu = build.chow_liu
