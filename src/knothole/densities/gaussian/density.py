@@ -281,7 +281,8 @@ class GaussianMixture(Density):
         low = [self.scores_.position(j, r.low) for j, r in zip(place, bounded, strict=True)]
         high = [self.scores_.position(j, r.high) for j, r in zip(place, bounded, strict=True)]
         mean, covariance = moments
-        box = mean[..., place], covariance[..., place, :][..., place]
+        some: Any = place if len(place) > 1 else slice(place[0], place[0] + 1)  # no copy
+        box = mean[..., some], covariance[..., some, :][..., some]
         return box_mass(*box, np.array(low), np.array(high))
 
     def _moments(self, evidence: Evidence) -> tuple[Floats, Floats]:

@@ -77,6 +77,9 @@ FIRST_WORDS = LANES
 # Groups may agree because none of them has hit a rare step. So a reported standard error is at
 # least this fraction of how much one more or one less draw could change the answer.
 RESOLUTION = 0.15
+# The largest standard error of a mean whose groups lie within a range of 1: half of them at each
+# end. If the groups' error is larger than this times another, the range is larger than that one.
+LEAST_OF_RANGE = 0.23
 # Assumed factor of the standard error when draws are doubled. The first doubling gains more than
 # later ones; with this factor the reported errors are calibrated (tests/trust/test_errors_hold.py).
 DECAY = 0.48
@@ -432,7 +435,7 @@ class MonteCarloEngine(Engine):
             told = np.hypot(error, resolved)
             if rare is not None and least is not None:
                 told = np.maximum(told, least(rare.of(rows), Told(link, WORD * words, value)))
-            few = np.flatnonzero((error < resolved).any(axis=1))
+            few = np.flatnonzero((error < LEAST_OF_RANGE * resolved).any(axis=1))
             if len(few):
                 ends = self.ensemble.margin_range(self._points(evidence[rows[few]]), 1)
                 told[few] = np.minimum(told[few], change(*ends))
