@@ -42,6 +42,9 @@ STRENGTH = 1.0
 # Steps of each start, of each stage before the last, and on all rows after training has stopped.
 SHORT = 10
 REFINE = 5
+# Stages with so many rows have no more steps than that, and training does not go on after rows held
+# out that are a smaller part of all than this.
+MANY_ROWS, FEW_HELD_OUT = 200_000, 0.05
 
 
 # ---- rows ---------------------------------------------------------------------------------------
@@ -374,12 +377,18 @@ class Learner(ABC):
             parameters = few.train(parameters, prior, strength, steps - short).parameters
         part = FIRST_ROWS * GROWTH
         while part < len(self.rows):
+            steps = steps if part < MANY_ROWS else min(steps, REFINE)
             parameters = self.first(part).train(parameters, prior, strength, steps).parameters
             part *= GROWTH
         return self.train(parameters, prior, strength, self.training.max_iter, held)
 
-    def refined(self, run: Run[Any]) -> Run[Any]:
-        """A few more steps on all rows; what is told of the training stays."""
+    def refined(self, run: Run[Any], held: int) -> Run[Any]:
+        """A few more steps on all rows, of which some were held out; the record of training stays.
+
+        None where the rows held out are too small a part to change anything.
+        """
+        if held < FEW_HELD_OUT * len(self.rows):
+            return run
         again = self.train(run.parameters, self.prior(run.strength), run.strength, REFINE)
         return replace(run, parameters=again.parameters)
 

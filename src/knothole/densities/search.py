@@ -69,7 +69,7 @@ def learn(
             run = some.fit(size, strength, held)
             doubt = many and sizes[0] < size and learner.one_is_independent
             if not doubt or _beats_independence(some, run, held, rows):
-                return learner, learner.refined(run)
+                return learner, learner.refined(run, len(rows))
         return _fit_all(learner, 1, strength if given else STRENGTH)
 
 
