@@ -14,7 +14,10 @@ from sklearn.ensemble import GradientBoostingClassifier
 
 import knothole as kh
 from knothole.columns.evidence import Evidence
+from knothole.densities.base import Within
 from knothole.expectation.expectation import Expectation
+from knothole.expectation.monte_carlo.rare import PROBES, Cell, Pairs, Probes, missed
+from knothole.expectation.monte_carlo.statistics import std_of
 
 FULL = bool(os.environ.get("KNOTHOLE_FULL"))
 SEEDS = 40 if FULL else 8
@@ -128,3 +131,49 @@ def test_a_rare_level_that_decides_the_answer_is_within_three_errors():
         noise = spread / 1000
         assert (np.abs(mean[0] - truth) <= 3 * np.hypot(error[0], noise)).all()
         assert (np.abs(std[0] - spread) <= 3 * np.hypot(std_error[0], 20 * noise)).all()
+
+
+def test_probes_are_draws_of_the_row_with_values_put_in():
+    rng = np.random.default_rng(0)
+    cells = [Cell(Within(v, codes=(code,)), float(code)) for v in range(4) for code in range(3)]
+    row = np.repeat([2, 5, 6], [1, 7, 4])
+    first = rng.integers(12, size=12)
+    second = np.where(rng.random(12) < 0.5, (first + 5) % 12, -1)
+    pairs = Pairs(row, first, second, rng.random(12))
+    drawn = 10 + rng.random((3, 4, PROBES))
+    probes = Probes.of(pairs, cells, drawn)
+    of_word = probes.draws.reshape(len(probes.draws), 4, -1, PROBES)
+    for number, of_row in enumerate(np.searchsorted([2, 5, 6], row)):
+        expected = drawn[of_row].copy()
+        np.testing.assert_array_equal(of_word[probes.first[number], :, 0], expected)
+        for cell in (first[number], second[number]):
+            if cell >= 0:
+                expected[cells[cell].within.variable] = cells[cell].value
+        found = of_word[probes.word[number], :, probes.slot[number]]
+        np.testing.assert_array_equal(found, expected)
+        assert probes.row[probes.word[number]] == of_row
+    margins = rng.random((len(probes.draws), 64, 2))
+    inside, beside = probes.margins(margins)
+    word, slot = probes.word[3], probes.slot[3]
+    np.testing.assert_array_equal(inside[3], margins[word, slot * PROBES : (slot + 1) * PROBES])
+    np.testing.assert_array_equal(beside[3], margins[probes.first[3], :PROBES])
+
+
+def test_few_draws_that_make_up_a_spread_have_the_error_of_independent_draws():
+    rng = np.random.default_rng(0)
+    margins = 1e-3 * rng.normal(size=(1, 8, 32, 1))
+    margins[0, :, 0] = 1.0  # one in each group: the groups agree
+    std, error = std_of(lambda values: values)(margins, np.arange(1))
+    square = (margins - margins.mean()) ** 2
+    independent = square.std() / np.sqrt(square.size) / (2 * std)
+    np.testing.assert_allclose(error, independent, rtol=1e-9)
+    many = rng.normal(size=(1, 8, 3200, 1))
+    std, error = std_of(lambda values: values)(many, np.arange(1))
+    assert error < 3 * std / np.sqrt(2 * many.size)
+
+
+def test_what_nets_leave_of_common_values():
+    """Each of 8 groups meets a value as often as it should, rounded down or up."""
+    mass = np.array([0.5, 0.3, 0.002])
+    found = missed(mass, 256)
+    np.testing.assert_allclose(found, [0.0, 8 * 0.6 * 0.4 / 256, 0.002], atol=1e-12)

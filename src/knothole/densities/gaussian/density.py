@@ -218,20 +218,19 @@ class GaussianMixture(Density):
     def region_masses(self, evidence: Evidence, regions: Sequence[Within]) -> Floats:
         """See :meth:`Density.region_masses`; conditional moments are computed once."""
         _, share = self.responsibilities(evidence)
-        out = np.empty((len(share), len(regions)))
+        out = np.zeros((len(share), len(regions)))
         for start in range(0, len(share), MOMENT_ROWS):
-            rows = slice(start, start + MOMENT_ROWS)
-            moments = self._moments(evidence[rows])
+            part = evidence[start : start + MOMENT_ROWS]
+            mean, covariance = self._moments(part)
             for i, region in enumerate(regions):
+                rows = np.flatnonzero(np.isnan(part.points[:, region.variable]))
+                own = share[start + rows]
                 if region.codes is None:
-                    with np.errstate(divide="ignore", invalid="ignore"):  # observed: no variance
-                        mass = self._interval_masses(moments, [region])
+                    mass = self._interval_masses((mean[rows], covariance[rows]), [region])
                 else:
-                    mass = np.broadcast_to(np.exp(self._log_set(region)), share[rows].shape)
+                    mass = np.broadcast_to(np.exp(self._log_set(region)), own.shape)
                 # Not numpy's sum, whose order depends on the number of rows.
-                out[rows, i] = sum(
-                    part * one for part, one in zip(share[rows].T, mass.T, strict=True)
-                )
+                out[start + rows, i] = sum(a * b for a, b in zip(own.T, mass.T, strict=True))
         return out
 
     def _log_set(self, region: Within) -> Floats:
