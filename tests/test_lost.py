@@ -95,12 +95,12 @@ def test_every_nan_of_columns_that_are_not_nullable_is_missing():
         ("none", r"booleans of shape \(1, 5\); got <U4"),
         (np.zeros((1, 4), dtype=bool), r"booleans of shape \(1, 5\); got bool of shape \(1, 4\)"),
         (np.zeros((1, 5)), r"booleans of shape \(1, 5\); got float64"),
-        (np.ones((1, 5), dtype=bool), "row 0, column 0 is marked as lost, but it has a value"),
+        (np.ones((1, 5), dtype=bool), "row 0 of 'a' is marked as lost, but it has a value"),
     ],
 )
 def test_what_is_no_mask_of_missing_values_is_refused(lost, message):
     with pytest.raises(InvalidInput, match=message):
-        checked_lost(lost, np.zeros((1, 5)))
+        checked_lost(lost, np.zeros((1, 5)), "abcde")
 
 
 def test_what_the_model_takes_for_nan_may_be_a_range_and_never_is_a_dummy():
@@ -242,3 +242,13 @@ def test_a_column_that_is_absent_says_nothing(feed):
     assert_array_equal(
         estimator.predict(rows, absent="missing"), estimator.predict(asked, absent="missing")
     )
+
+
+def test_masks_are_of_the_rows_and_of_some_columns_of_a_table():
+    table = pd.DataFrame({"a": [np.nan, 1.0], "b": [np.nan, np.nan]}, index=[5, 7])
+    columns, mask = Columns.infer(table), table.isna()
+    np.testing.assert_array_equal(columns.mask(mask[["b"]], table), [[False, True], [False, True]])
+    with pytest.raises(InvalidInput, match="another index than X"):
+        columns.mask(mask.iloc[::-1], table)
+    with pytest.raises(InvalidInput, match="names none of the model's columns"):
+        columns.mask(mask[["a"]].set_axis(["c"], axis=1), table)

@@ -290,7 +290,7 @@ class Robust:
             return X
         columns = self.columns_
         matrix = columns.matrix(X, handle_unknown, absent)
-        mask = None if lost is None else checked_lost(columns.mask(lost, X), matrix)
+        mask = None if lost is None else checked_lost(columns.mask(lost, X), matrix, columns.names)
         return self.expectation_.evidence_of(matrix, mask, absent=self._absent(X, absent))
 
     def _absent(self, X: Any, absent: Absent) -> Sequence[int]:
@@ -389,12 +389,13 @@ class Robust:
         """
         task = self.ensemble_.recipe.task
         labels = is_classifier(self.ensemble_) or task == "anomaly"
-        if quantiles is not None and (return_std or labels):
+        if quantiles is not None and labels:
             raise InvalidInput(
-                "quantiles: they are returned alone, and for regressors only; leave out "
-                "return_std, or use predict_proba(return_std=True) for a classifier and "
-                "score_samples(return_std=True) for an isolation forest."
+                "quantiles: they are for regressors only; use predict_proba(return_std=True) for a "
+                "classifier and score_samples(return_std=True) for an isolation forest."
             )
+        if quantiles is not None and return_std:
+            raise InvalidInput("quantiles: they are returned alone; leave out return_std.")
         evidence = self.encode(X, lost, handle_unknown=handle_unknown, absent=absent)
         expectation = self._corrected if corrected else self.expectation_
         threads = threads_of(n_jobs)
@@ -730,7 +731,7 @@ class Robust:
         X : table
             Rows that the model was *not* trained on, like those it will be asked about. They may
             have missing values; but complete rows serve every pattern, others only those that
-            include theirs. Of more than 5,000 rows as many are drawn and kept (and saved).
+            include theirs. At most 5,000 rows, drawn at random, are kept (and saved).
         y : array (rows,)
             Their targets, or labels. Where a regressor has several outputs, these are taken for
             quantiles of y, and intervals start from the lowest and the highest.
@@ -911,8 +912,9 @@ class Robust:
 
         A column's value is what knowing it adds to the expected prediction, averaged over all
         orders in which the row's columns can become known. The values of a row add up to
-        E[f given the row] - E[f]. Missing values remain missing and have the value 0. A column that
-        the model does not use has a value where it tells of others.
+        E[f given the row] - E[f]. Missing values remain missing and have the value 0, except where
+        training had missing values, too: there "not recorded" may tell something. A column that the
+        model does not use has a value where it tells of others.
 
         Parameters
         ----------
@@ -1125,7 +1127,7 @@ class Robust:
         check_choice("not_recorded", not_recorded, (True, False))
         expectation, columns = self.expectation_, self.columns_
         matrix = columns.matrix(X, handle_unknown, absent)
-        mask = None if lost is None else checked_lost(columns.mask(lost, X), matrix)
+        mask = None if lost is None else checked_lost(columns.mask(lost, X), matrix, columns.names)
         evidence = expectation.evidence_of(
             matrix, mask if not_recorded else np.isnan(matrix), absent=self._absent(X, absent)
         )
@@ -1149,7 +1151,8 @@ class Robust:
         Parameters
         ----------
         X_deployed : table
-            Rows of the deployment, a few hundred at least; of more than 5,000 as many are drawn.
+            Rows of the deployment, a few hundred at least. At most 5,000, drawn at random, are
+            used.
         handle_unknown, absent
             See the class.
 
@@ -1575,7 +1578,7 @@ def _say_prior(robust: Robust) -> list[str]:
     if not robust.columns_.nullable.any() or robust.nan_policy_ != "infer":
         return []
     reading = robust.expectation_.reading
-    prior, before = reading.prior, "a missing value says nothing of itself"
+    prior, before = reading.prior, "none: a missing value is taken to be uninformative"
     if reading.rates is not None:
         before = "each column has a loss rate of its own, learned from deployment rows"
     elif prior is not None:

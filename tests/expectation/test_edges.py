@@ -292,12 +292,12 @@ def test_where_nan_is_missing_a_leaf_that_only_nan_reaches_has_probability_zero(
     [
         ("some", "lost must be booleans"),
         (np.zeros((2, 2), dtype=np.bool_), r"booleans of shape \(1, 2\)"),
-        (np.array([[False, True]]), "column 1 is marked as lost, but it has a value"),
+        (np.array([[False, True]]), "'b' is marked as lost, but it has a value"),
     ],
 )
 def test_wrong_masks_are_refused(lost, message):
     with pytest.raises(InvalidInput, match=message):
-        checked_lost(lost, np.array([[np.nan, 0.0]]))
+        checked_lost(lost, np.array([[np.nan, 0.0]]), "ab")
 
 
 TIED = {

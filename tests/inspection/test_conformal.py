@@ -450,7 +450,7 @@ def test_too_few_rows_are_refused_with_the_number_needed(robust):
 
 def test_few_rows_say_what_they_cannot_promise(robust):
     X, y = draw(np.random.default_rng(0), 50)
-    message = r"rest on 49 calibration rows.*less than 8\d%; with \d+ rows .* 85%"
+    message = r"rest on only 49 calibration rows.*as low as 8\d%.*: \d+ that .* for 85%"
     with pytest.warns(FewCalibrationRows, match=message):
         robust.conformalize(X, y).predict_interval(X, 0.9)
 

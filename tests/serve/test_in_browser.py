@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from tests.serve.conftest import MARKUP
 from tests.serve.test_answers import as_table
 
@@ -192,4 +192,22 @@ def test_auxiliary_columns_have_a_group_of_their_own(browser):
         nothing = {"size": [np.nan], "age": [np.nan]}
         told = robust.predict(pd.DataFrame({**nothing, "place": ["Graz"]}))[0]
         assert shown(page, "#prediction-0") == told > unknown + 5
+        page.close()
+
+
+def test_a_classifier_of_two_classes(browser):
+    """Quantiles are for regressors: the page must not ask for them."""
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["u", "v"])
+    labels = np.where(X["u"] > 0, "yes", "no")
+    model = HistGradientBoostingClassifier(max_iter=5).fit(X, labels)
+    robust = kh.wrap(model, X, density=kh.Mixture(2, random_state=0)).conformalize(X, labels)
+    with whatif(robust).start() as server:
+        page = browser.new_page()
+        page.goto(server.url)
+        page.wait_for_selector("#prediction-0")
+        settle(page)
+        assert page.locator("#trouble").is_hidden()
+        found = shown(page, "#probabilities-0")
+        assert list(found.values()) == robust.predict_proba([[np.nan, np.nan]])[0].tolist()
+        assert set(shown(page, "#set-0")) <= {"yes", "no"}
         page.close()

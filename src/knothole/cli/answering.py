@@ -141,6 +141,11 @@ class Answering:
             shown = f"{table.shown} (--lost)"
             marks.append(LostMarks(map(_truth(shown), parts), names, found.columns.names, shown))
         if self.lost_marker is not None:
+            if not self.lost_marker:
+                raise InvalidInput(
+                    "--lost-marker must be a text; empty cells are missing anyway, and it is "
+                    "inferred whether they were lost."
+                )
             there = zip(found.columns.names, found.found, strict=True)
             names = {column: name for column, name in there if name is not None}
             parts = (part for part, _ in source(self.data).chunks(found.names, (), self.chunk))
@@ -254,7 +259,7 @@ def answering_options(chunk: int) -> options.Decorator:
             "-o",
             "--output",
             type=options.FILE,
-            help="Where to write; by default, and for -, stdout: JSON lines if DATA is, else CSV.",
+            help="Where to write; default: standard output (-), as CSV (JSON lines if DATA is).",
         ),
         click.option(
             "--keep",

@@ -58,8 +58,8 @@ all_option = click.option(
     "--all",
     "every",
     is_flag=True,
-    help="Learn from every row of TRAIN, however many: 200,000 rows decide all choices, then "
-    "training goes on with all rows, read in chunks several times, without more memory.",
+    help="Learn from every row of TRAIN, however many: settings are chosen on 200,000 rows, then "
+    "all rows train the density, read in chunks without more memory.",
 )
 USE_ALL = " --all learns from every row."
 cost_option = click.option(
@@ -109,7 +109,7 @@ csv_options = (
         show_default=True,
         callback=_decimal,
         expose_value=False,
-        help="What numbers in CSV files that are read have before their decimals.",
+        help="Decimal mark in CSV files that are read.",
     ),
 )
 
@@ -290,6 +290,8 @@ def _matched(
         check_column(table, name, "--drop")
     for name in learning.auxiliary:
         check_column(table, name, "--auxiliary")
+        if name in learning.drop:
+            raise InvalidInput(f"--auxiliary {name}: --drop {name} leaves the same column out.")
         if model.robust is not None:
             raise InvalidInput(
                 f"--auxiliary {name}: the model has been wrapped already, with the columns it "
@@ -298,6 +300,10 @@ def _matched(
     targets = [] if target is None else [target]
     for name in targets:
         check_column(table, name, "--target")
+    used = set(model.columns.names if model.columns.named else ())
+    for option, given in (("--auxiliary", learning.auxiliary), ("--drop", learning.drop)):
+        for name in used & set(given):
+            raise InvalidInput(f"{option} {name}: the model itself uses this column.")
     found = match(model.columns, table, [*learning.drop, *learning.auxiliary, *targets])
     names = list(dict.fromkeys([*found.names, *learning.auxiliary, *targets]))
     numbers = [] if _has_labels(model.ensemble) else targets

@@ -51,13 +51,13 @@ file.
     "--ridge",
     type=click.FloatRange(min=0),
     show_default="0 for forests and single regression trees, otherwise 1",
-    help="Weight, in rows, of what leaves are drawn to.",
+    help="Strength of the shrinkage of leaf values, in rows.",
 )
 @options.choice_option(
     "--objective",
     CHOICES["objective"],
-    "The expected loss, as in the paper, or going on to the error of predictions; by default "
-    "the latter for regressions that know the target.",
+    "expected: the expected loss, as in the paper; deployed: then also the error of predictions "
+    "(the default for regressions with --condition-on-target).",
 )
 @click.option(
     "--condition-on-target/--ignore-target",

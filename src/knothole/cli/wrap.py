@@ -46,8 +46,8 @@ ignored.
     "--nan-policy",
     ("infer", "lost", "native"),
     "What a missing value means in a column that had missing values in training: infer by Bayes' "
-    "rule, row by row, whether it was not recorded or lost; lost takes every one for lost; native "
-    "leaves it to the model.",
+    "rule, row by row, whether it was not recorded or lost; lost: every missing "
+    "value was lost; native: the model's own handling.",
 )
 @options.all_option
 @options.learning_options(200_000, "learn the density from")

@@ -392,6 +392,13 @@ class Columns:
         [[False, True]]
         """
         by_name, given = hasattr(mask, "columns"), np.asarray(mask)
+        same = getattr(getattr(mask, "index", None), "equals", None)
+        index = getattr(table, "index", None)
+        if same is not None and hasattr(index, "equals") and not same(index):
+            raise InvalidInput(
+                "lost: the mask has another index than X. Put its rows in the order of X, with "
+                "lost.loc[X.index], or pass lost.to_numpy() if only the labels differ."
+            )
         places = self._places(mask if by_name else table)
         if places == list(range(len(self))) or given.ndim != 2:
             return given
@@ -401,11 +408,13 @@ class Columns:
             place is None and not column.auxiliary
             for column, place in zip(self, places, strict=True)
         )
-        if lacks_features or not (by_name or order == list(range(given.shape[1]))):
+        if not by_name and (lacks_features or order != list(range(given.shape[1]))):
             raise InvalidInput(
                 "lost: the columns of X are not those of the model in their order, and the mask "
-                "does not name each column of the model. Pass a DataFrame of booleans that does."
+                "does not name its columns. Pass a DataFrame of booleans that does."
             )
+        if not there:
+            raise InvalidInput("lost: the mask names none of the model's columns.")
         out = np.zeros((len(given), len(self)), dtype=given.dtype)
         out[:, there] = given[:, order]
         return out

@@ -432,13 +432,13 @@ def mark_missing(
     return values, np.asarray(marked & (np.isnan(matrix) | ~columns.nullable))
 
 
-def checked_lost(lost: Any, matrix: Floats) -> Mask:
+def checked_lost(lost: Any, matrix: Floats, names: Sequence[str]) -> Mask:
     """The caller's mask of lost values, all of which must be NaN in ``matrix``."""
     mask = checked_mask(lost, matrix.shape)
     if not np.isnan(matrix[mask]).all():
         row, column = np.argwhere(mask & ~np.isnan(matrix))[0].tolist()
         raise InvalidInput(
-            f"lost: row {row}, column {column} is marked as lost, but it has a value; mark missing "
-            f"values alone."
+            f"lost: row {row} of {names[column]!r} is marked as lost, but it has a value; mark "
+            f"missing values alone."
         )
     return mask

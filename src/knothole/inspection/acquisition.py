@@ -380,12 +380,16 @@ def _labels(outputs: Floats) -> NDArray[Any]:
 
 def costs(cost: Mapping[str, float] | None, names: tuple[str, ...]) -> Floats:
     """The cost of acquiring each player, 1 by default."""
+    if not isinstance(cost, Mapping | None):
+        raise InvalidInput(
+            f"cost must be a dictionary from names to numbers, such as {{{names[0]!r}: 3.0}}; got "
+            f"{cost!r}."
+        )
     given = dict(cost or {})
     unknown = [name for name in given if name not in names]
     if unknown:
         raise InvalidInput(
-            f"cost names {unknown[0]!r}, which is nothing that can be found out by itself; there "
-            f"is {listed(names)}."
+            f"cost names {unknown[0]!r}, which no variable is called; there is {listed(names)}."
         )
     found = np.array([given.get(name, 1.0) for name in names], dtype=np.float64)
     if not (np.isfinite(found).all() and (found > 0).all()):

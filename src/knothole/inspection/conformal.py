@@ -587,10 +587,10 @@ def _warn_of_few(rows: int, level: float) -> None:
     while _assured(enough, level) < aim:
         enough += max(1, enough // 20)
     warnings.warn(
-        f"some intervals rest on {rows} calibration rows. Over all calibration sets they cover "
-        f"{level:.0%} or more, but one set in twenty covers less than "
-        f"{_assured(rows, level):.0%}; with {enough} rows that lack no more it would be "
-        f"{aim:.0%}. Call conformalize with more rows, best with complete ones.",
+        f"some intervals or sets rest on only {rows} calibration rows, so their true coverage may "
+        f"be as low as {_assured(rows, level):.0%} (in one of 20 calibration sets). Conformalize "
+        f"with more rows, best with complete ones: {enough} that lack no further values suffice "
+        f"for {aim:.0%}.",
         FewCalibrationRows,
         stacklevel=5,
     )

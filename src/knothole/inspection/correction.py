@@ -623,7 +623,7 @@ class Trial(NamedTuple):
     def why_not(self) -> str:
         """The reason not to use the part; empty if there is none."""
         if not self.stages:
-            return "no number of trees gains on rows held out"
+            return "no correction improved the held-out error"
         (gain, error), (y_gain, y_error) = (by_rows(each, self.copies.row) for each in self.gains)
         if not gain > DOUBT * error:
             return "the gain on rows held out is within two standard errors"

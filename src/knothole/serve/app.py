@@ -133,7 +133,10 @@ def application(
 
 async def _not_served(_: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    what = {404: "there is nothing here; see /openapi.json.", 405: "this takes another method."}
+    what = {
+        404: "there is nothing here; see /openapi.json.",
+        405: "use the other method, GET or POST; see /openapi.json.",
+    }
     return refusal(status, what.get(status, "this cannot be served."))
 
 

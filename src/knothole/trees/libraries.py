@@ -92,8 +92,8 @@ def _library_of_file(path: Path) -> str:
             return library
     raise DamagedFile(
         f"{path}: not a model file knothole knows. It reads XGBoost's JSON and UBJ, LightGBM's "
-        f"text, CatBoost's cbm and JSON, and trees of your own (docs/libraries.md); scikit-learn "
-        f"models are read from the live object."
+        f"text, CatBoost's cbm and JSON, and trees of your own (docs/libraries.md). scikit-learn "
+        f"models are passed as objects; the command line reads .joblib files with --allow-pickle."
     )
 
 

@@ -31,15 +31,14 @@ function trouble(error) {
 // ---- the answer --------------------------------------------------------------------------------
 
 const scalar = () => form.classes === null && form.outputs === 1;
-const binary = () => form.classes !== null && form.classes.length === 2;
 
 async function answer() {
   const question = { rows: state.rows, std: true, usual: true, lost: true };
-  if (scalar() || (binary() && form.outputs === 1)) question.quantiles = LEVELS;
+  if (scalar()) question.quantiles = LEVELS;
   if (form.conformalized && scalar()) question.interval = CONFIDENCE_LEVEL;
   if (form.conformalized && form.classes) question.set = CONFIDENCE_LEVEL;
   const found = await ask("/predict", question, "answer");
-  if (!found) return;
+  if (!found || found.predictions.length !== state.rows.length) return; // asked again by then
   predictions = found.predictions;
   byId("cards").replaceChildren(...predictions.map(card));
   showLost(found.predictions[state.active].lost);
@@ -67,10 +66,8 @@ function card(found, side) {
     parts.push(note);
   }
   if (found.quantiles) {
-    const mean = form.classes ? found.probabilities[form.classes[1]] : found.prediction;
-    const figure = make("figure", "", distribution(LEVELS, found.quantiles, mean, found.interval));
-    const about = form.classes ? `the probability of ${form.classes[1]}` : "the prediction";
-    parts.push(figure, make("p", "note", `How the missing values may change ${about}.`));
+    const figure = make("figure", "", distribution(LEVELS, found.quantiles, found.prediction, found.interval));
+    parts.push(figure, make("p", "note", "How the missing values may change the prediction."));
   }
   parts.push(make("p", "note", usual(found.usual)));
   const element = make("section", "card", parts);
@@ -79,8 +76,8 @@ function card(found, side) {
 }
 
 function spread(found) {
-  const error = found.error > 0 ? `, computed to ± ${shown(found.error)}` : "";
-  return make("p", "note", found.std > 0 ? `± ${shown(found.std)} because of missing values${error}` : "no value is missing");
+  const error = found.error > 0 ? `; error of the calculation ${shown(found.error)}` : "";
+  return make("p", "note", found.std > 0 ? `Standard deviation from missing values: ± ${shown(found.std)}${error}.` : "No value is missing.");
 }
 
 function chances(found, side) {
@@ -109,7 +106,7 @@ async function along() {
   const at = variable.levels?.slice(0, 30) ?? grid(variable, current);
   const rows = state.rows.flatMap((one) => at.map((value) => ({ ...one, [variable.name]: value })));
   const found = await ask("/predict", { rows }, "along");
-  if (!found) return;
+  if (!found || found.predictions.length !== state.rows.length * at.length) return;
   const label = form.classes?.[1];
   const values = found.predictions.map((one) => (form.classes ? one.probabilities[label] : one.prediction));
   const lines = state.rows.map((_, side) => values.slice(side * at.length, (side + 1) * at.length));
@@ -192,17 +189,16 @@ async function update() {
     return;
   }
   busy = true;
-  try {
-    do {
-      again = false;
+  do {
+    again = false;
+    try {
       await Promise.all([answer(), along()]);
-    } while (again);
-    trouble(null);
-  } catch (error) {
-    trouble(error);
-  } finally {
-    busy = false;
-  }
+      trouble(null);
+    } catch (error) {
+      trouble(error);
+    }
+  } while (again);
+  busy = false;
   clearTimeout(waiting);
   waiting = setTimeout(() => Promise.all([explain(), acquire()]).catch(trouble), 120);
 }
