@@ -1234,6 +1234,9 @@ class Robust:
         become worse, above all a forest of columns that depend little on each other: compare both
         on held-out rows.
 
+        Unless you pass ``nan_policy="native"``, the result averages over every missing value
+        (``nan_policy_`` is "lost"), whatever the policy was before.
+
         Parameters
         ----------
         X : table
@@ -1430,7 +1433,7 @@ class Robust:
     def __repr__(self) -> str:
         sentences = [
             _say_model(self), _say_density(self), *_say_choice(self), *_say_prior(self),
-            *_say_correction(self), *_say_refit(self),
+            *_say_correction(self), *_say_refit(self), *_say_conformal(self),
         ]  # fmt: skip
         return f"Robust({'; '.join(sentences)})"
 
@@ -1444,6 +1447,7 @@ class Robust:
             *(_line("missing values", said) for said in [say_missing(self)] if said),
             *(_line("correction", sentence) for sentence in _say_correction(self)),
             *(_line("leaves", sentence) for sentence in _say_refit(self)),
+            *(_line("conformal", sentence) for sentence in _say_conformal(self)),
         ]
         if self.selection_ is not None:
             parts.append(_folded("candidates", self.selection_))
@@ -1590,6 +1594,12 @@ def _say_prior(robust: Robust) -> list[str]:
         before = ", ".join(f"{what}: {p:.0%}" for what, p in chances.items() if p > 0)
     by_y = robust.prior_selection_ is not None and reading.rates is None
     return [f"prior of losses{', chosen on held-out rows' if by_y else ''}: {before}"]
+
+
+def _say_conformal(robust: Robust) -> list[str]:
+    if robust.conformal_ is None:
+        return []
+    return [f"conformalized with {len(robust.conformal_.points):,} rows"]
 
 
 def _say_refit(robust: Robust) -> list[str]:

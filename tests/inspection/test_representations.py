@@ -131,3 +131,9 @@ def test_a_loaded_gaussian_mixture_can_be_refitted(table, incomplete, tmp_path):
     kh.wrap(model, table, density="gaussian-mixture").save(tmp_path / "model.knothole")
     refitted = kh.load(tmp_path / "model.knothole").refit_leaves(incomplete, table["a"])
     assert refitted.refit_.before != refitted.refit_.after
+
+
+def test_a_conformalized_model_says_so(regressor, table):
+    assert "conformalized" not in repr(regressor)
+    found = regressor.conformalize(table, table["a"])
+    assert "conformalized with 160 rows" in repr(found) and "conformalized" in found._repr_html_()
