@@ -19,9 +19,9 @@ inline double exponential(double y) {
     const double e =
         1 + f * (1 + f * (1.0 / 2 + f * (1.0 / 6 + f * (1.0 / 24 + f * (1.0 / 120 + f * (1.0 / 720 + f * (1.0 / 5040 + f * (
         1.0 / 40320 + f * (1.0 / 362880 + f * (1.0 / 3628800 + f * (1.0 / 39916800 + f * (1.0 / 479001600))))))))))));
-    std::int64_t bits;
+    std::uint64_t bits;  // a shift of a negative number is not defined
     std::memcpy(&bits, &e, sizeof bits);
-    bits += std::int64_t(std::int32_t(m)) << 52;
+    bits += std::uint64_t(std::int32_t(m)) << 52;
     double out;
     std::memcpy(&out, &bits, sizeof out);
     return some ? out : 0.0;
@@ -29,12 +29,12 @@ inline double exponential(double y) {
 
 // The same for four numbers. A number of 1.5 * 2^52 and more has no fraction, and its low bits are its whole part.
 inline Four exponential(Four y) {
-    typedef std::int64_t FourWhole __attribute__((vector_size(32)));
+    typedef std::uint64_t FourWhole __attribute__((vector_size(32)));
     constexpr double LOG2_E = 1.4426950408889634, LN_2_HIGH = 0.693147180369123816490, LN_2_LOW = 1.90821492927058770002e-10;
     constexpr double COEFFICIENTS[] = {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
                                        1.0 / 120,      1.0 / 24,      1.0 / 6,      1.0 / 2,     1.0,        1.0};
     const Four whole = spread(0x1.8p52);
-    const FourWhole some = y > spread(LEAST);
+    const FourWhole some = (FourWhole)(y > spread(LEAST));
     y = (Four)((FourWhole)y & some);
     const Four shifted = y * spread(LOG2_E) + whole, m = shifted - whole;
     const Four f = (y - m * spread(LN_2_HIGH)) - m * spread(LN_2_LOW);

@@ -51,8 +51,9 @@ def run(arguments: list[str]) -> int:
             "UBSAN_OPTIONS": "print_stacktrace=1",
             "LD_PRELOAD": f"{library('libasan.so')} {library('libubsan.so')}",
         }
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
-        return subprocess.run(command, cwd=folder, env=environment).returncode
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-s", "-p", "no:cacheprovider"]
+        # What a sanitizer reports is lost where pytest captures it.
+        return subprocess.run([*command, *arguments], cwd=folder, env=environment).returncode
 
 
 if __name__ == "__main__":
