@@ -32,6 +32,7 @@ Index count_leaves(nb::object points_, nb::object nodes_) {
     Arguments arguments;
     auto points = arguments.array<const double, 2>("points", points_, {"rows", "variables"});
     auto nodes = arguments.record<NodeArrays>("nodes", nodes_);
+    nodes.check(points[1]);
     nb::gil_scoped_release unlocked;
     Index count = 0;
     for_leaves(points, nodes, [&](Index, Index) { ++count; });
@@ -42,6 +43,7 @@ Index list_leaves(nb::object points_, nb::object nodes_, nb::object row_, nb::ob
     Arguments arguments;
     auto points = arguments.array<const double, 2>("points", points_, {"rows", "variables"});
     auto nodes = arguments.record<NodeArrays>("nodes", nodes_);
+    nodes.check(points[1]);
     auto out_row = arguments.array<std::int32_t, 1>("row", row_, {"entries"});
     auto out_leaf = arguments.array<std::int32_t, 1>("leaf", leaf_, {"entries"});
     nb::gil_scoped_release unlocked;

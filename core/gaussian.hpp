@@ -176,7 +176,7 @@ class Conditional {
         std::copy_n(packed.log_weight.data, packed.log_weight[0], log_weight_.begin());
     }
 
-    double* entry(Index i, Index j) { return &lower[(i * most + j) * n]; }
+    double* entry(Index i, Index j) { return lower.data() + (i * most + j) * n; }
     const double* inverse_pivot(Index i) { return entry(i, i); }
 
     // Read the pattern of a row, and factorise P_mm if it is new; returns whether it is.
@@ -197,7 +197,7 @@ class Conditional {
             for (Index a = 0; a < n_observed; ++a) {
                 const Index i = observed[a];
                 const double *middle = packed.mean.at(i) + c, *own = packed.blocks.at(i, i) + c;
-                double* r = &residual_[a * n + c];
+                double* r = residual_.data() + a * n + c;
                 const Numbers sum = product_with_residuals(i, a, c);
                 for (int f = 0; f < F; ++f) {
                     const Four x = spread(z[i]) - load(middle + f * AT_ONCE);
@@ -206,8 +206,8 @@ class Conditional {
                     store(r + f * AT_ONCE, x);
                 }
             }
-            squares.store(&distance[c]);
-            for (Index i = 0; i < n_missing; ++i) product_with_residuals(missing[i], n_observed, c).store(&solved[i * n + c]);
+            squares.store(distance.data() + c);
+            for (Index i = 0; i < n_missing; ++i) product_with_residuals(missing[i], n_observed, c).store(solved.data() + i * n + c);
         }
         forward(solved.data());
         subtract_solved();
@@ -293,8 +293,8 @@ class Conditional {
     void add_log(double* joint) const {
         const Four constant = spread(double(pattern.observed.size()) * LOG_TWO_PI);
         for (Index c = 0; c < n; c += AT_ONCE) {
-            const Four log_p = load(&log_det[c]) - spread(0.5) * (load(&distance[c]) + constant);
-            store(joint + c, load(joint + c) + (load(&log_weight_[c]) + log_p));
+            const Four log_p = load(log_det.data() + c) - spread(0.5) * (load(distance.data() + c) + constant);
+            store(joint + c, load(joint + c) + (load(log_weight_.data() + c) + log_p));
         }
     }
 

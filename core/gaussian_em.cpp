@@ -48,20 +48,20 @@ void invert(nb::object covariance_, nb::object precision_, nb::object log_det_) 
         std::fill(inverse.begin(), inverse.end(), 0.0);
         log_det(k) = 0.0;
         for (Index i = 0; i < d; ++i) {
-            double *row = &upper[i * width], *own = &inverse[i * width];
+            double *row = upper.data() + i * width, *own = inverse.data() + i * width;
             for (Index j = i; j < d; ++j) row[j] = covariance(k, j, i);
-            add_rows(row, upper.data(), &upper[i], -1.0, width, 0, i, down(i), width);
+            add_rows(row, upper.data(), upper.data() + i, -1.0, width, 0, i, down(i), width);
             const double root = std::sqrt(row[i]), scale = 1.0 / root;
             log_det(k) += 2.0 * std::log(root);
             times(row + down(i), scale, width - down(i));
-            add_rows(own, inverse.data(), &upper[i], -1.0, width, 0, i, 0, down(i + AT_ONCE - 1));
+            add_rows(own, inverse.data(), upper.data() + i, -1.0, width, 0, i, 0, down(i + AT_ONCE - 1));
             own[i] = 1.0;
             times(own, scale, down(i) + AT_ONCE);
         }
         // P = V' V
         for (Index i = 0; i < d; ++i) {
             std::fill(sum.begin(), sum.end(), 0.0);
-            add_rows(sum.data(), inverse.data(), &inverse[i], 1.0, width, i, d, 0, down(i) + AT_ONCE);
+            add_rows(sum.data(), inverse.data(), inverse.data() + i, 1.0, width, i, d, 0, down(i) + AT_ONCE);
             for (Index j = 0; j <= i; ++j) precision(k, i, j) = precision(k, j, i) = sum[j];
         }
     }
@@ -163,7 +163,7 @@ class SecondMoments {
     // (S_oo^-1)_jj of the e-th variable with repeated values, which is observed.
     const double* sharpness(Index e) {
         const Index n = given_.n, j = repeats_(e);
-        double *own = &sharpness_[e * n], *slope = &slope_[e * given_.most * n];
+        double *own = sharpness_.data() + e * n, *slope = slope_.data() + e * given_.most * n;
         if (!is_known_[e]) {
             is_known_[e] = true;
             const std::vector<Index>& missing = given_.pattern.missing;
@@ -180,7 +180,7 @@ class SecondMoments {
         const Index n = given_.n;
         add(share_.data(), share, n);
         for (Index e = 0; e < repeats_[0]; ++e)
-            if (variance[repeats_(e)] > 0.0) add_times(&spread_[e * n], share, variance[repeats_(e)], n);
+            if (variance[repeats_(e)] > 0.0) add_times(spread_.data() + e * n, share, variance[repeats_(e)], n);
     }
     // Write the sums over the rows of a pattern, before the next pattern is read.
     void flush() {
@@ -189,11 +189,11 @@ class SecondMoments {
         given_.invert(inverse_.data());
         for (Index i = 0; i < n_missing; ++i)
             for (Index j = 0; j <= i; ++j)
-                add_product(out_.at(missing[i], missing[j]), share_.data(), &inverse_[(i * most + j) * n]);
+                add_product(out_.at(missing[i], missing[j]), share_.data(), inverse_.data() + (i * most + j) * n);
         for (Index e = 0; e < repeats_[0]; ++e) {
             if (!is_known_[e]) continue;
             const Index own = repeats_(e);
-            const double *slope = &slope_[e * most * n], *part = &spread_[e * n];
+            const double *slope = slope_.data() + e * most * n, *part = spread_.data() + e * n;
             add(out_.at(own, own), part, n);
             for (Index i = 0; i < n_missing; ++i) {
                 double* to = out_.at(std::max(missing[i], own), std::min(missing[i], own));

@@ -83,7 +83,8 @@ struct Lookup {
 
     // The row of an observed value in tables of its variable's values; the last row is for "not recorded".
     Index row_of(double x, Index v) const {
-        if (n_levels(v) > 0) return offset(v) + Index(x);
+        const Index rows = offset(v + 1) - offset(v);
+        if (n_levels(v) > 0) return offset(v) + std::clamp<Index>(Index(x), 0, std::max<Index>(rows - 1, 0));
         if (x == INF) return offset(v + 1) - 1;
         return offset(v) + first_above(x, v) - start(v);
     }

@@ -42,13 +42,24 @@ struct NodeArrays {
         Arguments::require(fits, "a node has a child, leaf, variable or set that is not there");
     }
 
+    // The same where neither leaves nor levels are known.
+    void check(Index n_variables) const {
+        const Index n_nodes = feature[0];
+        bool fits = true;
+        for (Index i = 0; i < roots[0]; ++i) fits &= (roots.data[i] >= 0) & (roots.data[i] < n_nodes);
+        for (Index n = 0; n < n_nodes; ++n)
+            fits &= (feature.data[n] < n_variables) & (left.data[n] >= 0) & ((feature.data[n] < 0) | (left.data[n] < n_nodes - 1));
+        Arguments::require(fits, "a node has a child or a variable that is not there");
+    }
+
     bool is_leaf(Index node) const { return feature.data[node] < 0; }
 
     // Whether an observed value of a variable goes right: a number, a code, or "not recorded" (infinite).
     bool observed_right(double x, Index node) const {
         const Index start = set_start.data[node];
         if (start < 0) return x == INF ? !missing_left.data[node] : x >= threshold.data[node];
-        return !has(sets.data, start, Index(x));
+        const Index code = Index(x), word = start + (code >> 6);  // a code of a wrong array may lie beyond all sets
+        return word < 0 || word >= sets[0] || !(sets.data[word] >> (code & 63) & 1);
     }
 
     // The first node from `node` on that is a leaf, or splits on a missing value of x. `plain`: every split is numeric and
