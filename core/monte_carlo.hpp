@@ -37,12 +37,24 @@ struct Forest {
     Index n_trees() const { return tree_output[0]; }
     Index first_own() const { return look.offset(look.used[0]) + 1; }
     Index n_masks() const { return first_own() + set_nodes[0]; }
+    // The nodes with masks of their own split on variables that there are, and their sets are there.
+    void check_sets() const {
+        bool fits = true;
+        for (Index i = 0; i < set_nodes[0] && fits; ++i) {
+            const Index node = set_nodes(i), n_nodes = mask_row[0];
+            fits = node >= 0 && node < n_nodes && nodes.feature(node) >= 0 && nodes.feature(node) < look.used[0];
+            if (!fits || nodes.set_start(node) < 0) continue;
+            fits = nodes.set_start(node) + (Index(look.n_levels(nodes.feature(node))) - 1) / 64 < nodes.sets[0];
+        }
+        Arguments::require(fits, "set_nodes must be nodes whose sets are there");
+    }
     // Checks beyond sizes of axes: each node has one of the rows of masks, and rows of thresholds come first.
     void check() const {
         look.check();
         std::uint32_t last = 0;
         for (Index n = 0; n < mask_row[0]; ++n) last = std::max({last, mask_row(n), threshold_row(n)});
         Arguments::require(first_own() > 0 && Index(last) < n_masks(), "mask_row and cut_row must be rows of masks");
+        check_sets();
         Arguments::require(row_variable[0] == first_own() - 1, "row_variable must have a number for each row of masks");
     }
 };

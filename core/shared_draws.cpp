@@ -25,7 +25,8 @@ void fill_components(nb::object draws_, nb::object forest_, nb::object first_slo
     auto masks = arguments.array<Word, 3>("masks", masks_, {"components", "set nodes", int(LANES)});
     arguments.require(word >= 0 && word < LANES, "word must be one of four");
     arguments.require(first_slot(first_slot[0] - 1) <= places[1], "places must have all slots");
-    forest.check();
+    forest.look.check();
+    forest.check_sets();
     nb::gil_scoped_release unlocked;
     const Lookup& look = forest.look;
     for (Index k = 0; k < draws[0]; ++k) {
