@@ -282,8 +282,10 @@ def test_what_is_cancelled_leaves_nothing_behind(cluster, models, rows):
     frame = dd.from_pandas(rows, npartitions=40)
     slow = frame.map_partitions(slowly, meta=frame._meta)
     future = cluster.compute(models.regressor.predict(slow))
-    time.sleep(0.3)
-    assert cluster.run_on_scheduler(left) > 0
+    until = time.monotonic() + 20
+    while not (tasks := cluster.run_on_scheduler(left)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert tasks > 0
     future.cancel()
     until = time.monotonic() + 20
     while cluster.run_on_scheduler(left) and time.monotonic() < until:
