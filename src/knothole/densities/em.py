@@ -383,9 +383,10 @@ class Learner(ABC):
         return self.train(parameters, prior, strength, self.training.max_iter, held)
 
     def refined(self, run: Run[Any], held: int) -> Run[Any]:
-        """A few more steps on all rows, of which some were held out; the record of training stays.
+        """A few more steps on all rows, of which ``held`` were held out from training.
 
-        None where the rows held out are too small a part to change anything.
+        The record of the training stays. The run is returned unchanged if so few rows were held out
+        that more steps would change nothing.
         """
         if held < FEW_HELD_OUT * len(self.rows):
             return run
